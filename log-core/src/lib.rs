@@ -1,0 +1,9 @@
+//! An append-only, partitioned, durable event log.
+
+pub mod clock;
+pub mod config;
+pub mod disk;
+pub mod error;
+pub mod metrics;
+pub mod name;
+pub mod offset;
