@@ -7,3 +7,5 @@ pub mod error;
 pub mod metrics;
 pub mod name;
 pub mod offset;
+pub mod partitioner;
+pub mod record;

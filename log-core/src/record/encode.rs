@@ -1,0 +1,248 @@
+//! Writing records: how long a batch will be, and its bytes.
+//!
+//! ```text
+//! | length | attributes 1 (0) | timestamp_delta | offset_delta | key_len | key | value_len | value |
+//! | header_count | { name_len | name | value_len | value } * header_count |
+//! ```
+//! Every number without a width is a zigzag varint; `length` counts what follows it; a length of
+//! -1 is null. This is the record of Kafka's record batch v2.
+
+use std::mem;
+
+use super::batch::{BATCH_HEADER_BYTES, BatchHeader, attributes};
+use super::varint::{VARINT_MAX_BYTES, varint_len, write_varint, zigzag};
+use super::{Record, headers};
+use crate::clock::Timestamp;
+
+/// Lengths and counts are i32 in the format, so that no batch may be longer.
+pub(super) const BATCH_LIMIT: usize = 0x7fff_ffff;
+
+/// Numbers below this take one byte.
+const ONE_BYTE: u64 = 1 << 7;
+/// Numbers below this take at most two bytes.
+const TWO_BYTES: u64 = 1 << 14;
+const NULL: u64 = zigzag(-1);
+
+/// The exact length of the batch, header included, that [`encode_into`] makes of the records.
+#[must_use]
+#[inline]
+pub fn encoded_len(records: &[Record<'_>], now: Timestamp) -> usize {
+    let base = base_timestamp(records, now);
+    let lengths = records.iter().zip(0..).map(|(record, delta)| {
+        let frame = Frame::of(record, base, now, delta);
+        frame.total_len()
+    });
+    BATCH_HEADER_BYTES + lengths.sum::<usize>()
+}
+
+/// Writes the records as one batch that is not compressed, and checksums its body. What the
+/// partition sets stays zero.
+///
+/// # Panics
+/// If there are no records, or `out` is not exactly [`encoded_len`] long, or that is over the
+/// 2 GiB which the format can hold: the caller checks its limits first.
+#[inline]
+pub fn encode_into(out: &mut [u8], records: &[Record<'_>], now: Timestamp) {
+    assert!(!records.is_empty() && out.len() <= BATCH_LIMIT, "the caller checks its limits");
+    let Some((front, body)) = out.split_first_chunk_mut::<BATCH_HEADER_BYTES>() else {
+        panic!("a batch has a header");
+    };
+    let base = base_timestamp(records, now);
+    let mut summary = Summary::starting_at(base);
+    let mut writer = Writer { rest: &mut *body };
+    for (record, delta) in records.iter().zip(0..) {
+        summary.add(record, now);
+        writer.put_record(record, &Frame::of(record, base, now, delta));
+    }
+    assert!(writer.rest.is_empty(), "encoded_len is exact");
+    summary.header(body).encode(front);
+}
+
+fn base_timestamp(records: &[Record<'_>], now: Timestamp) -> Timestamp {
+    records.first().and_then(|record| record.timestamp).unwrap_or(now)
+}
+
+/// What the header says about the records, gathered while they are written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Summary {
+    pub(super) base_timestamp: Timestamp,
+    pub(super) record_count: u32,
+    max_timestamp: Timestamp,
+    attributes: u16,
+}
+
+impl Summary {
+    pub(super) fn starting_at(base_timestamp: Timestamp) -> Summary {
+        Summary { base_timestamp, record_count: 0, max_timestamp: base_timestamp, attributes: 0 }
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, record: &Record<'_>, now: Timestamp) {
+        self.record_count += 1;
+        self.max_timestamp = self.max_timestamp.max(record.timestamp.unwrap_or(now));
+        if record.headers.iter().any(|header| header.name == headers::EXPIRES_AT) {
+            self.attributes |= attributes::HAS_EXPIRY;
+        }
+    }
+
+    /// The header of a batch with this body, as stored.
+    #[inline]
+    pub(super) fn header(&self, body: &[u8]) -> BatchHeader {
+        let Ok(body_length) = u32::try_from(body.len()) else {
+            panic!("a batch is within BATCH_LIMIT");
+        };
+        BatchHeader {
+            body_length,
+            body_crc: crc32fast::hash(body),
+            attributes: self.attributes,
+            base_timestamp: self.base_timestamp,
+            max_timestamp: self.max_timestamp,
+            record_count: self.record_count,
+            last_offset_delta: self.record_count.saturating_sub(1),
+            ..BatchHeader::default()
+        }
+    }
+}
+
+/// The numbers around a record, zigzagged.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    length: usize,
+    timestamp_delta: u64,
+    offset_delta: u64,
+}
+
+impl Frame {
+    #[inline]
+    pub(super) fn of(record: &Record<'_>, base: Timestamp, now: Timestamp, delta: u32) -> Frame {
+        let timestamp = record.timestamp.unwrap_or(now);
+        // Wraps for times that are 292 million years apart; the reader wraps back.
+        let timestamp_delta = zigzag(timestamp.as_millis().wrapping_sub(base.as_millis()));
+        let offset_delta = u64::from(delta) << 1;
+        let length = size_of::<u8>()
+            + varint_len(timestamp_delta)
+            + varint_len(offset_delta)
+            + field_len(record.key)
+            + field_len(record.value)
+            + headers_len(record);
+        Frame { length, timestamp_delta, offset_delta }
+    }
+
+    /// The record's whole length, that of its own length field included.
+    #[inline]
+    pub(super) fn total_len(&self) -> usize {
+        varint_len(doubled(self.length)) + self.length
+    }
+}
+
+#[inline]
+fn headers_len(record: &Record<'_>) -> usize {
+    let fields = record
+        .headers
+        .iter()
+        .map(|header| field_len(Some(header.name.as_bytes())) + field_len(header.value));
+    varint_len(doubled(record.headers.len())) + fields.sum::<usize>()
+}
+
+#[inline]
+fn field_len(field: Option<&[u8]>) -> usize {
+    varint_len(zigzagged_len(field)) + field.map_or(0, <[u8]>::len)
+}
+
+#[inline]
+fn zigzagged_len(field: Option<&[u8]>) -> u64 {
+    field.map_or(NULL, |bytes| doubled(bytes.len()))
+}
+
+/// The zigzag of what is not negative.
+#[inline]
+fn doubled(value: usize) -> u64 {
+    (value as u64) << 1
+}
+
+/// Writes from the front of a slice that is long enough; past its end, it panics.
+pub(super) struct Writer<'a> {
+    pub(super) rest: &'a mut [u8],
+}
+
+impl Writer<'_> {
+    #[inline]
+    pub(super) fn put_record(&mut self, record: &Record<'_>, frame: &Frame) {
+        self.put_prefix(frame, zigzagged_len(record.key));
+        self.put(record.key.unwrap_or_default());
+        self.put_field(record.value);
+        self.put_varint(doubled(record.headers.len()));
+        for header in record.headers {
+            self.put_field(Some(header.name.as_bytes()));
+            self.put_field(header.value);
+        }
+    }
+
+    /// Everything up to the key. The usual case is put together in one register and stored at
+    /// once; the surplus bytes are overwritten by what follows.
+    #[inline]
+    fn put_prefix(&mut self, frame: &Frame, key_len: u64) {
+        let length = doubled(frame.length);
+        let widest = length | frame.timestamp_delta | frame.offset_delta;
+        if widest < TWO_BYTES && key_len < ONE_BYTE && self.rest.len() >= size_of::<u64>() {
+            let (mut packed, mut bytes) = pack(length);
+            bytes += size_of::<u8>();
+            for number in [frame.timestamp_delta, frame.offset_delta, key_len] {
+                let (bits, width) = pack(number);
+                packed |= bits << (8 * bytes);
+                bytes += width;
+            }
+            self.put_packed(packed, bytes);
+        } else {
+            self.put_varint(length);
+            self.put(&[0]);
+            self.put_varint(frame.timestamp_delta);
+            self.put_varint(frame.offset_delta);
+            self.put_varint(key_len);
+        }
+    }
+
+    #[inline]
+    fn put_packed(&mut self, packed: u64, bytes: usize) {
+        if let Some(front) = self.rest.first_chunk_mut() {
+            *front = packed.to_le_bytes();
+        }
+        self.rest = &mut mem::take(&mut self.rest)[bytes..];
+    }
+
+    #[inline]
+    fn put_field(&mut self, field: Option<&[u8]>) {
+        self.put_varint(zigzagged_len(field));
+        self.put(field.unwrap_or_default());
+    }
+
+    #[inline]
+    fn put_varint(&mut self, value: u64) {
+        if value < ONE_BYTE {
+            let [low, ..] = value.to_le_bytes();
+            self.put(&[low]);
+        } else if value < TWO_BYTES {
+            let [low, high, ..] = pack(value).0.to_le_bytes();
+            self.put(&[low, high]);
+        } else {
+            let mut bytes = [0; VARINT_MAX_BYTES];
+            let length = write_varint(&mut bytes, value);
+            self.put(&bytes[..length]);
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let (front, rest) = mem::take(&mut self.rest).split_at_mut(bytes.len());
+        front.copy_from_slice(bytes);
+        self.rest = rest;
+    }
+}
+
+/// The varint of a number below `TWO_BYTES`, in the low bytes, and its width; no branches.
+#[inline]
+fn pack(value: u64) -> (u64, usize) {
+    let wide = u64::from(value >= ONE_BYTE);
+    let bits = (value & (ONE_BYTE - 1)) | wide << 7 | (value >> 7) << 8;
+    (bits, 1 + usize::from(value >= ONE_BYTE))
+}

@@ -1,0 +1,16 @@
+//! Reserved record-header names: what the log itself reads and writes in a record's headers.
+//!
+//! Values are text, so that any tool can read them. Names under [`RESERVED`] are the log's; those
+//! below are the ones that a producer may set.
+
+/// What every reserved name begins with.
+pub const RESERVED: &str = "log.";
+
+/// An id of the producer's choice: appending the same one twice can be told.
+pub const MESSAGE_ID: &str = "log.message-id";
+
+/// From when on nobody wants the record: milliseconds since 1970, in decimal.
+pub const EXPIRES_AT: &str = "log.expires-at";
+
+/// Not before when the record is to be delivered: milliseconds since 1970, in decimal.
+pub const DELIVER_AT: &str = "log.deliver-at";

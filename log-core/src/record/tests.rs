@@ -1,0 +1,1 @@
+//! Tests of batches: golden bytes, round trips, and bytes that mean harm.
