@@ -1,5 +1,6 @@
 //! An append-only, partitioned, durable event log.
 
+pub mod background;
 pub mod clock;
 pub mod config;
 pub mod disk;
@@ -9,3 +10,4 @@ pub mod name;
 pub mod offset;
 pub mod partitioner;
 pub mod record;
+pub mod segment;

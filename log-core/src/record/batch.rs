@@ -22,7 +22,8 @@ use crate::offset::Offset;
 /// The length of a batch header.
 pub const BATCH_HEADER_BYTES: usize = 104;
 
-pub(super) const MAGIC: u32 = 0x4c42_4731;
+/// What a batch header begins with, after its checksum.
+pub const MAGIC: u32 = 0x4c42_4731;
 pub(super) const VERSION: u8 = 1;
 const HEADER_LENGTH: u8 = 104;
 

@@ -35,14 +35,14 @@ pub fn encoded_len(records: &[Record<'_>], now: Timestamp) -> usize {
     BATCH_HEADER_BYTES + lengths.sum::<usize>()
 }
 
-/// Writes the records as one batch that is not compressed, and checksums its body. What the
-/// partition sets stays zero.
+/// Writes the records as one batch that is not compressed, and checksums its body; returns its
+/// header. What the partition sets stays zero.
 ///
 /// # Panics
 /// If there are no records, or `out` is not exactly [`encoded_len`] long, or that is over the
 /// 2 GiB which the format can hold: the caller checks its limits first.
 #[inline]
-pub fn encode_into(out: &mut [u8], records: &[Record<'_>], now: Timestamp) {
+pub fn encode_into(out: &mut [u8], records: &[Record<'_>], now: Timestamp) -> BatchHeader {
     assert!(!records.is_empty() && out.len() <= BATCH_LIMIT, "the caller checks its limits");
     let Some((front, body)) = out.split_first_chunk_mut::<BATCH_HEADER_BYTES>() else {
         panic!("a batch has a header");
@@ -55,7 +55,9 @@ pub fn encode_into(out: &mut [u8], records: &[Record<'_>], now: Timestamp) {
         writer.put_record(record, &Frame::of(record, base, now, delta));
     }
     assert!(writer.rest.is_empty(), "encoded_len is exact");
-    summary.header(body).encode(front);
+    let header = summary.header(body);
+    header.encode(front);
+    header
 }
 
 fn base_timestamp(records: &[Record<'_>], now: Timestamp) -> Timestamp {

@@ -16,7 +16,7 @@ mod verify;
 mod view;
 
 pub use batch::{
-    BATCH_HEADER_BYTES, BatchHeader, Stamp, attributes, check_header, header_checksum, stamp,
+    BATCH_HEADER_BYTES, BatchHeader, MAGIC, Stamp, attributes, check_header, header_checksum, stamp,
 };
 pub use builder::BatchBuilder;
 pub use compression::{Codec, ZSTD_LEVEL};

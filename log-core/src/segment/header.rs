@@ -19,7 +19,7 @@ use crate::segment::SegmentName;
 use crate::disk::DiskFile;
 
 /// The length of one copy of the header.
-pub const HEADER_PAGE_BYTES: usize = 4096;
+pub(super) const HEADER_PAGE_BYTES: usize = 4096;
 /// Where the table of producers, or else the first batch, begins.
 pub const HEADER_BYTES: usize = 2 * HEADER_PAGE_BYTES;
 /// The newest version of the segment format that this release reads, and the one it writes.

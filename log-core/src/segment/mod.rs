@@ -16,7 +16,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 
 use crate::clock::Timestamp;
-use crate::disk::{Disk, DiskFile, FileMode, MappedFile};
+use crate::disk::{Disk, FileMode, MappedFile};
 use crate::error::{Corruption, Error, Fault, Result};
 use crate::offset::{Offset, OffsetRange};
 use crate::record::{BATCH_HEADER_BYTES, BatchHeader, BatchView, check_header};
@@ -474,12 +474,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(
-        segment: &'a Segment,
-        mapped: &'a Mapped,
-        place: Place,
-        step: u64,
-    ) -> Result<Walk<'a>> {
+    fn new(segment: &'a Segment, mapped: &'a Mapped, place: Place, step: u64) -> Result<Walk<'a>> {
         let gap = OffsetRange::new(place.offset, place.offset);
         Ok(Walk {
             segment,

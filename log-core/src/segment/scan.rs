@@ -195,6 +195,9 @@ impl SegmentScan {
 const MAGIC_AT: usize = 4;
 
 /// The seed of the header checksum of a batch at `position`: a batch that was moved never matches.
+///
+/// # Panics
+/// Never: it only takes halves of a number.
 #[must_use]
 pub fn seed_at(segment_seed: u32, position: u64) -> u32 {
     // Positions are below 4 GiB; should one not be, the fold keeps them apart well enough.
@@ -229,8 +232,8 @@ impl Window {
 
     /// Up to `len` bytes: fewer only where the file ends.
     fn read_up_to(&mut self, position: u64, len: usize) -> Result<&[u8]> {
-        let inside = position >= self.start
-            && position + len as u64 <= self.start + self.bytes.len() as u64;
+        let inside =
+            position >= self.start && position + len as u64 <= self.start + self.bytes.len() as u64;
         if !inside {
             // The caller has checked `len` against what the region can hold.
             self.bytes.resize(len.max(STEP), 0);
