@@ -19,7 +19,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("background", "error"),
     ("record", "clock error offset"),
     ("disk", "error"),
-    ("segment", "clock config disk error offset record"),
+    ("segment", "clock config disk error metrics name offset record"),
     ("partition", "background clock config disk error metrics name offset record segment"),
     (
         "store",
