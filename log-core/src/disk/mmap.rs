@@ -71,9 +71,12 @@ impl MappedWriter {
     /// # Panics
     /// If they do not lie in the map: the caller checks that there is room.
     pub fn unpublished(&mut self, skip: u64, len: usize) -> &mut [u8] {
-        let start = self.file.published.load(Ordering::Relaxed) + skip;
-        let end = start + len as u64;
-        assert!(end <= self.file.len, "the caller checks that there is room in the map");
+        let published = self.file.published.load(Ordering::Relaxed);
+        // By subtraction: a sum could wrap around, to below `published`.
+        let room = self.file.len - published;
+        let fits = skip <= room && len as u64 <= room - skip;
+        assert!(fits, "the caller checks that there is room in the map");
+        let start = published + skip;
         // SAFETY: the range lies in the map (just checked) and above `published`, so no shared
         // slice overlaps it (2), and `&mut self` makes this the only mutable one (3). The map
         // lives as long as the borrow of `self` (4).
@@ -363,6 +366,14 @@ mod tests {
     fn unpublished_bytes_are_not_shared() {
         let writer = MappedWriter::of_memory(MemoryRegion::zeroed(16), 16);
         let _ = writer.file().share(0, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "there is room in the map")]
+    fn a_skip_that_wraps_around_does_not_reach_published_bytes() {
+        let mut writer = MappedWriter::of_memory(MemoryRegion::zeroed(16), 16);
+        writer.publish(8);
+        let _ = writer.unpublished(u64::MAX - 3, 2);
     }
 
     #[test]
