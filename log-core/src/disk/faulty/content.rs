@@ -171,9 +171,10 @@ impl Content {
     pub(super) fn drop_clean(&mut self) {
         self.detach();
         for sector in self.sectors_not_durable() {
-            if !self.dirty.contains(&sector) {
+            let some = self.bytes_in(sector);
+            if some > 0 && !self.dirty.contains(&sector) {
                 let old = self.durable_sector(sector);
-                self.live.write(sector * SECTOR, &old[..self.bytes_in(sector)]);
+                self.live.write(sector * SECTOR, &old[..some]);
             }
         }
     }

@@ -80,8 +80,7 @@ impl PowerCut {
             *node = match node {
                 Node::Dir(below) => Node::Dir(self.dir_after(old, *below)),
                 Node::File(file) => {
-                    let bytes = self.file_after(&mut file.content.lock());
-                    let content = Content::durable_bytes(bytes, self.settings.file_capacity);
+                    let content = self.file_after(&mut file.content.lock());
                     Node::File(self.found.new_file(content))
                 }
             };
@@ -115,7 +114,7 @@ impl PowerCut {
         }
     }
 
-    fn file_after(&mut self, content: &mut Content) -> Vec<u8> {
+    fn file_after(&mut self, content: &mut Content) -> Content {
         let size = self.size_after(content.durable().len() as u64, content.len());
         let mut bytes = content.durable().to_vec();
         // Room for every sector, since sectors and length go their own ways.
@@ -128,7 +127,7 @@ impl PowerCut {
             bytes[start..start + some].copy_from_slice(&new[..some]);
         }
         bytes.truncate(to_usize(size));
-        bytes
+        Content::durable_bytes(bytes, self.settings.file_capacity.max(content.capacity()))
     }
 
     fn size_after(&mut self, old: u64, new: u64) -> u64 {

@@ -23,7 +23,7 @@ mod tree;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -50,7 +50,8 @@ struct State {
     tree: Tree,
     script: Script,
     settings: Settings,
-    locked: BTreeSet<PathBuf>,
+    /// The lock files that are held, by their ids.
+    locked: BTreeSet<u64>,
 }
 
 /// What crashes leave as it is.
@@ -210,11 +211,11 @@ impl Disk for FaultyDisk {
             Err(error) if error.kind() == NOT_FOUND => state.tree.create_file(path, 1),
             found => found,
         };
-        found.map_err(|error| Error::io("open", path, error))?;
-        if !state.locked.insert(path.to_path_buf()) {
+        let file_id = found.map_err(|error| Error::io("open", path, error))?.id;
+        if !state.locked.insert(file_id) {
             return Err(Error::Locked { path: path.parent().unwrap_or(path).to_path_buf() });
         }
-        Ok(Box::new(Lock { disk: self.clone(), path: path.to_path_buf() }))
+        Ok(Box::new(Lock { disk: self.clone(), file_id }))
     }
 
     fn can_store_into_maps(&self, _dir: &Path) -> bool {
@@ -227,12 +228,12 @@ const NOT_FOUND: std::io::ErrorKind = std::io::ErrorKind::NotFound;
 /// Held until dropped.
 struct Lock {
     disk: FaultyDisk,
-    path: PathBuf,
+    file_id: u64,
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        self.disk.state.lock().locked.remove(&self.path);
+        self.disk.state.lock().locked.remove(&self.file_id);
     }
 }
 

@@ -137,9 +137,8 @@ impl Tree {
     pub(super) fn create_dir(&mut self, path: &Path) -> io::Result<()> {
         let Some((dir, name)) = self.place_or_root(path)? else { return Ok(()) };
         match self.dirs[dir].live.get(&name) {
-            Some(Node::Dir(_)) => Ok(()),
-            // As `OsDisk` has it: what exists is fine, and using it as a directory fails later.
-            Some(Node::File(_)) => Ok(()),
+            // As `OsDisk` has it: using what is no directory as one fails later.
+            Some(_) => Ok(()),
             None => {
                 let node = Node::Dir(self.dirs.len());
                 self.dirs.push(Dir::default());
