@@ -17,8 +17,12 @@ const CHUNK_BYTES: usize = 16 * SECTOR_BYTES;
 
 #[derive(Debug)]
 pub(super) struct Content {
+    /// As large as it must be, so that copies of a disk are cheap; it moves to grow, unless the
+    /// file is mapped for writing.
     live: Arc<MemoryRegion>,
     len: u64,
+    /// How large `live` may grow by writing.
+    capacity: u64,
     durable: Vec<u8>,
     dirty: BTreeSet<u64>,
     /// The live bytes as they were when `dirty` was last brought up to date; there once the file
@@ -30,8 +34,9 @@ impl Content {
     /// A new, empty file, nothing of it durable.
     pub(super) fn empty(capacity: u64) -> Content {
         Content {
-            live: MemoryRegion::zeroed(to_usize(capacity.max(1))),
+            live: region(0),
             len: 0,
+            capacity,
             durable: Vec::new(),
             dirty: BTreeSet::new(),
             shadow: None,
@@ -41,19 +46,20 @@ impl Content {
     /// A file that has these bytes, durably.
     pub(super) fn durable_bytes(bytes: Vec<u8>, capacity: u64) -> Content {
         let len = bytes.len() as u64;
-        let live = MemoryRegion::zeroed(to_usize(capacity.max(len).max(1)));
-        copy_in(&live, &bytes);
-        Content { live, len, durable: bytes, dirty: BTreeSet::new(), shadow: None }
+        let live = region(len);
+        live.write(0, &bytes);
+        Content { live, len, capacity, durable: bytes, dirty: BTreeSet::new(), shadow: None }
     }
 
     /// The same file without the maps of it: dirty bytes are dirty there, too.
     pub(super) fn duplicate(&mut self) -> Content {
         self.note_map_stores();
-        let live = MemoryRegion::zeroed(to_usize(self.live.len()));
-        copy_in(&live, &self.bytes());
+        let live = region(self.len);
+        live.write(0, &self.bytes());
         Content {
             live,
             len: self.len,
+            capacity: self.capacity,
             durable: self.durable.clone(),
             dirty: self.dirty.clone(),
             shadow: None,
@@ -64,9 +70,13 @@ impl Content {
         self.len
     }
 
-    /// How long it can become.
     pub(super) fn capacity(&self) -> u64 {
-        self.live.len()
+        self.capacity
+    }
+
+    /// How long it can become by writing.
+    pub(super) fn longest(&self) -> u64 {
+        if self.can_move() { self.capacity.max(self.live.len()) } else { self.live.len() }
     }
 
     /// All live bytes.
@@ -100,7 +110,7 @@ impl Content {
         self.dirty.extend(position / SECTOR..end.div_ceil(SECTOR));
     }
 
-    /// Makes it at least that long.
+    /// Makes it at least that long; the caller has checked that there is room.
     ///
     /// # Panics
     /// If something was stored beyond the end, through a map: a SIGBUS, had this been a file.
@@ -109,18 +119,21 @@ impl Content {
             return;
         }
         if self.shadow.is_some() {
-            let mut beyond = vec![0; to_usize(len - self.len)];
+            let mut beyond = vec![0; to_usize(len.min(self.live.len()) - self.len)];
             self.live.read(self.len, &mut beyond);
             let stored = beyond.iter().any(|byte| *byte != 0);
             assert!(!stored, "a store into a map beyond the end of its file (SIGBUS)");
+        }
+        if len > self.live.len() {
+            self.move_to(len.max(self.capacity.min(2 * len)));
         }
         self.len = len;
     }
 
     /// Empties it. Maps keep the bytes that they had.
-    pub(super) fn truncate(&mut self, capacity: u64) {
+    pub(super) fn truncate(&mut self) {
         let longest = self.len.max(self.durable.len() as u64);
-        self.live = MemoryRegion::zeroed(to_usize(capacity.max(1)));
+        self.live = region(0);
         self.len = 0;
         self.shadow = None;
         self.dirty.extend(0..longest.div_ceil(SECTOR));
@@ -128,11 +141,12 @@ impl Content {
 
     /// A writing map; none if the memory would have to move while there are maps of it.
     pub(super) fn map(&mut self, len: u64) -> Option<MappedWriter> {
-        if len > self.live.len() {
-            if Arc::strong_count(&self.live) > 1 {
-                return None;
-            }
-            self.move_to(len);
+        if self.can_move() {
+            // From here on it can't, so it takes all that it may need.
+            self.capacity = self.capacity.max(len);
+            self.move_to(self.capacity.max(self.live.len()));
+        } else if len > self.live.len() {
+            return None;
         }
         self.note_map_stores();
         if self.shadow.is_none() {
@@ -182,9 +196,6 @@ impl Content {
     /// Changes bytes behind everybody's back, live and durable. Maps keep the bytes they had.
     pub(super) fn tamper(&mut self, bytes: &[u8], position: u64) {
         let end = position + bytes.len() as u64;
-        if end > self.live.len() {
-            self.move_to(end);
-        }
         self.detach();
         self.grow(end);
         self.live.write(position, bytes);
@@ -199,9 +210,9 @@ impl Content {
         self.note_map_stores();
         let mut bytes = self.bytes();
         bytes.truncate(to_usize(len));
-        self.live = MemoryRegion::zeroed(to_usize(self.live.len()));
-        copy_in(&self.live, &bytes);
         self.len = bytes.len() as u64;
+        self.live = region(self.len);
+        self.live.write(0, &bytes);
         self.shadow = None;
         self.durable.truncate(to_usize(len));
     }
@@ -257,21 +268,21 @@ impl Content {
         }
     }
 
-    /// Parts from the memory that maps share, so that it can be changed under them.
-    fn detach(&mut self) {
-        if Arc::strong_count(&self.live) > 1 {
-            self.move_to(self.live.len());
-        } else {
-            // Whoever mapped it is gone; what they stored is to be noted once.
-            self.note_map_stores();
-            self.shadow = None;
-        }
+    /// Whether nobody can be storing into a map of it. Maps that only read may keep the memory
+    /// that was: what they show never changes.
+    fn can_move(&self) -> bool {
+        self.shadow.is_none() || Arc::strong_count(&self.live) == 1
     }
 
-    fn move_to(&mut self, capacity: u64) {
+    /// Parts from the memory that maps share, so that it can be changed under them.
+    fn detach(&mut self) {
+        self.move_to(self.live.len());
+    }
+
+    fn move_to(&mut self, len: u64) {
         self.note_map_stores();
-        let live = MemoryRegion::zeroed(to_usize(capacity));
-        copy_in(&live, &self.bytes());
+        let live = region(len);
+        live.write(0, &self.bytes());
         self.live = live;
         self.shadow = None;
     }
@@ -282,16 +293,10 @@ pub(super) fn to_usize(number: u64) -> usize {
     usize::try_from(number).expect("simulated files fit in memory")
 }
 
-/// Copies into fresh memory, leaving alone what is zero: untouched pages cost nothing.
-fn copy_in(region: &MemoryRegion, bytes: &[u8]) {
-    for (index, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
-        if *chunk != ZEROS[..chunk.len()] {
-            region.write((index * CHUNK_BYTES) as u64, chunk);
-        }
-    }
+/// Zeroed memory for that many bytes, or for one: there is no empty region.
+fn region(len: u64) -> Arc<MemoryRegion> {
+    MemoryRegion::zeroed(to_usize(len.max(1)))
 }
-
-static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 
 /// The sectors of `[0, len)` in which `region` is not `other`, which goes on with zeros.
 fn differing_sectors(region: &MemoryRegion, len: u64, other: &[u8]) -> Vec<u64> {

@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 pub use self::crash::CrashMode;
 pub use self::script::{Call, Failure};
 
-/// How much memory a file gets, unless told otherwise; what is not touched costs nothing.
+/// How long a file can become, unless told otherwise.
 const FILE_CAPACITY: u64 = 4 * 1024 * 1024;
 
 /// A disk that lies; a handle, so that clones are the same disk. See the head of this file.
@@ -76,8 +76,9 @@ impl FaultyDisk {
         FaultyDisk { state: Arc::new(Mutex::new(State { tree, script, settings, locked })) }
     }
 
-    /// How long files that are made from now on can become. A longer map makes room for itself,
-    /// if it is the file's first; a write past what there is finds the disk full.
+    /// How long files that are made from now on can become: a write past it finds the disk full.
+    /// Each file that is mapped for writing takes that much memory. A longer map makes room for
+    /// itself, if it is the file's first.
     pub fn set_file_capacity(&self, bytes: u64) {
         self.state.lock().settings.file_capacity = bytes;
     }
@@ -152,7 +153,7 @@ impl State {
     fn longest(&self, file: &SimulatedFile) -> u64 {
         let free = self.settings.capacity.map(|capacity| capacity.saturating_sub(self.used()));
         let content = file.content.lock();
-        free.map_or(content.capacity(), |free| content.capacity().min(content.len() + free))
+        free.map_or(content.longest(), |free| content.longest().min(content.len() + free))
     }
 }
 
@@ -167,7 +168,7 @@ impl Disk for FaultyDisk {
             }
             found => found.inspect(|file| {
                 if mode == FileMode::Create {
-                    file.content.lock().truncate(capacity);
+                    file.content.lock().truncate();
                 }
             }),
         };
