@@ -98,8 +98,9 @@ impl BatchBuilder {
         };
         let (mut batch, codec) = self.compressed()?;
         if let Some((front, body)) = batch.split_first_chunk_mut::<BATCH_HEADER_BYTES>() {
-            let header = summary.header(body);
+            let header = summary.header(body.len());
             let header = BatchHeader {
+                body_crc: crc32fast::hash(body),
                 attributes: header.attributes | codec.bits(),
                 producer_id: self.producer_id,
                 producer_epoch: self.producer_epoch,
