@@ -193,16 +193,20 @@ impl Writer<'_> {
     #[inline(always)]
     fn put_prefix(&mut self, frame: &Frame, key_len: u64) {
         let length = doubled(frame.length);
-        let widest = length | frame.timestamp_delta | frame.offset_delta;
-        if widest < TWO_BYTES && key_len < ONE_BYTE && self.rest.len() >= size_of::<u64>() {
-            let (mut packed, mut bytes) = pack(length);
-            bytes += size_of::<u8>();
-            for number in [frame.timestamp_delta, frame.offset_delta, key_len] {
-                let (bits, width) = pack(number);
-                packed |= bits << (8 * bytes);
-                bytes += width;
+        let short = frame.timestamp_delta < ONE_BYTE && key_len < ONE_BYTE;
+        let usual = short && length < TWO_BYTES && frame.offset_delta < TWO_BYTES;
+        if usual && self.rest.len() >= size_of::<u64>() {
+            let (deltas, width) = if frame.offset_delta < ONE_BYTE {
+                (frame.timestamp_delta | frame.offset_delta << 8 | key_len << 16, 3)
+            } else {
+                (frame.timestamp_delta | two_bytes(frame.offset_delta) << 8 | key_len << 24, 4)
+            };
+            // One more byte between the length and the deltas is the attributes, which are zero.
+            if length < ONE_BYTE {
+                self.put_packed(length | deltas << 16, 2 + width);
+            } else {
+                self.put_packed(two_bytes(length) | deltas << 24, 3 + width);
             }
-            self.put_packed(packed, bytes);
         } else {
             self.put_wide_prefix(frame, key_len);
         }
@@ -238,7 +242,7 @@ impl Writer<'_> {
             let [low, ..] = value.to_le_bytes();
             self.put(&[low]);
         } else if value < TWO_BYTES {
-            let [low, high, ..] = pack(value).0.to_le_bytes();
+            let [low, high, ..] = two_bytes(value).to_le_bytes();
             self.put(&[low, high]);
         } else {
             self.put_long(value);
@@ -280,10 +284,8 @@ fn copy(to: &mut [u8], from: &[u8]) {
     to.copy_from_slice(from);
 }
 
-/// The varint of a number below `TWO_BYTES`, in the low bytes, and its width; no branches.
+/// The two-byte varint of a number, in the low bytes.
 #[inline(always)]
-fn pack(value: u64) -> (u64, usize) {
-    let wide = u64::from(value >= ONE_BYTE);
-    let bits = (value & (ONE_BYTE - 1)) | wide << 7 | (value >> 7) << 8;
-    (bits, 1 + usize::from(value >= ONE_BYTE))
+fn two_bytes(value: u64) -> u64 {
+    (value & (ONE_BYTE - 1)) | ONE_BYTE | (value >> 7) << 8
 }
