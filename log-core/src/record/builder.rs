@@ -51,8 +51,8 @@ impl BatchBuilder {
         let frame = Frame::of(record, summary.base_timestamp, now, summary.record_count);
         let start = self.bytes.len();
         let end = start.saturating_add(frame.total_len());
-        if end > BATCH_LIMIT {
-            let (actual, limit) = (end as u64, BATCH_LIMIT as u64);
+        if end > BATCH_LIMIT as usize {
+            let (actual, limit) = (end as u64, u64::from(BATCH_LIMIT));
             return Err(Error::TooLarge { what: "batch bytes", actual, limit });
         }
         self.bytes.resize(end, 0);

@@ -102,7 +102,7 @@ fn expand_zstd(stored: &[u8], max: usize) -> io::Result<(Vec<u8>, usize)> {
 
 /// Reads to the end, taking memory as bytes arrive and never for more than `max` of them: what a
 /// frame says about its own size is not believed.
-fn read_bounded(mut source: impl Read, max: usize) -> io::Result<Vec<u8>> {
+pub(super) fn read_bounded(mut source: impl Read, max: usize) -> io::Result<Vec<u8>> {
     let mut expanded = Vec::new();
     loop {
         let step = expanded.len().max(FIRST_STEP_BYTES).min(max - expanded.len());

@@ -15,7 +15,7 @@ use super::{Record, headers};
 use crate::clock::Timestamp;
 
 /// Lengths and counts are i32 in the format, so that no batch may be longer.
-pub(super) const BATCH_LIMIT: usize = 0x7fff_ffff;
+pub(super) const BATCH_LIMIT: u32 = 0x7fff_ffff;
 
 const NULL: u64 = zigzag(-1);
 
@@ -39,7 +39,10 @@ pub fn encoded_len(records: &[Record<'_>], now: Timestamp) -> usize {
 /// 2 GiB which the format can hold: the caller checks its limits first.
 #[inline]
 pub fn encode_into(out: &mut [u8], records: &[Record<'_>], now: Timestamp) {
-    assert!(!records.is_empty() && out.len() <= BATCH_LIMIT, "the caller checks its limits");
+    assert!(
+        !records.is_empty() && out.len() <= BATCH_LIMIT as usize,
+        "the caller checks its limits"
+    );
     let Some((front, body)) = out.split_first_chunk_mut::<BATCH_HEADER_BYTES>() else {
         panic!("a batch has a header");
     };
