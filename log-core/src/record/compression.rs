@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 
+use super::lz4;
 use crate::error::{Error, Fault};
 
 /// The zstd level: what zstd itself takes as its default.
@@ -53,17 +54,10 @@ pub(super) fn compress(codec: Codec, body: &[u8], out: &mut Vec<u8>) -> Result<(
             out.extend_from_slice(body);
             Ok(())
         }
-        Codec::Lz4 => compress_lz4(body, out),
+        Codec::Lz4 => lz4::compress(body, out),
         Codec::Zstd => compress_zstd(body, out),
     };
     written.map_err(|source| Error::Malformed(refused(&source)))
-}
-
-fn compress_lz4(body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    let mut encoder = lz4_flex::frame::FrameEncoder::new(out);
-    io::Write::write_all(&mut encoder, body)?;
-    encoder.finish()?;
-    Ok(())
 }
 
 fn compress_zstd(body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
@@ -76,7 +70,7 @@ fn compress_zstd(body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
 pub(super) fn expand(codec: Codec, stored: &[u8], max: usize) -> Result<Vec<u8>, Fault> {
     let (expanded, left) = match codec {
         Codec::None => read_bounded(stored, max).map(|expanded| (expanded, 0)),
-        Codec::Lz4 => expand_lz4(stored, max),
+        Codec::Lz4 => lz4::expand(stored, max),
         Codec::Zstd => expand_zstd(stored, max),
     }
     .map_err(|source| refused(&source))?;
@@ -84,12 +78,6 @@ pub(super) fn expand(codec: Codec, stored: &[u8], max: usize) -> Result<Vec<u8>,
         return Err(Fault::Compression { what: format!("{left} bytes follow the frame") });
     }
     Ok(expanded)
-}
-
-fn expand_lz4(stored: &[u8], max: usize) -> io::Result<(Vec<u8>, usize)> {
-    let mut decoder = lz4_flex::frame::FrameDecoder::new(stored);
-    let expanded = read_bounded(&mut decoder, max)?;
-    Ok((expanded, decoder.into_inner().len()))
 }
 
 fn expand_zstd(stored: &[u8], max: usize) -> io::Result<(Vec<u8>, usize)> {
