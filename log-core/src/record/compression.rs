@@ -1,5 +1,6 @@
 //! Compression: one lz4 or zstd frame a batch, and expanding one under a cap.
 
+use std::fmt;
 use std::io::{self, Read};
 
 use super::lz4;
@@ -47,23 +48,44 @@ impl Codec {
     }
 }
 
-/// Compresses `body` onto the end of `out`.
-pub(super) fn compress(codec: Codec, body: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-    let written = match codec {
-        Codec::None => {
-            out.extend_from_slice(body);
-            Ok(())
-        }
-        Codec::Lz4 => lz4::compress(body, out),
-        Codec::Zstd => compress_zstd(body, out),
-    };
-    written.map_err(|source| Error::Malformed(refused(&source)))
+/// Compresses body after body; what zstd sets up once (a megabyte) is kept for the next.
+pub(super) struct Compressor {
+    pub(super) codec: Codec,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
 }
 
-fn compress_zstd(body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    let frame = zstd::bulk::compress(body, ZSTD_LEVEL)?;
-    out.extend_from_slice(&frame);
-    Ok(())
+impl Compressor {
+    pub(super) fn new(codec: Codec) -> Compressor {
+        Compressor { codec, zstd: None }
+    }
+
+    /// Compresses `body` onto the end of `out`.
+    pub(super) fn compress(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        let written = match self.codec {
+            Codec::None => {
+                out.extend_from_slice(body);
+                Ok(())
+            }
+            Codec::Lz4 => lz4::compress(body, out),
+            Codec::Zstd => self.compress_zstd(body, out),
+        };
+        written.map_err(|source| Error::Malformed(refused(&source)))
+    }
+
+    fn compress_zstd(&mut self, body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let zstd = match &mut self.zstd {
+            Some(zstd) => zstd,
+            none => none.insert(zstd::bulk::Compressor::new(ZSTD_LEVEL)?),
+        };
+        out.extend_from_slice(&zstd.compress(body)?);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Compressor").field(&self.codec).finish()
+    }
 }
 
 /// Expands the one frame that `stored` is, to at most `max` bytes.
