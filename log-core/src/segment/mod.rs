@@ -23,7 +23,9 @@ use crate::record::{BATCH_HEADER_BYTES, BatchHeader, BatchView, check_header};
 
 pub use active::{ActiveSegment, Prepared, SPARE_FILE, Spare, WriteWay};
 pub use file_name::SegmentName;
-pub use header::{HEADER_BYTES, PartitionId, Predecessor, SEGMENT_VERSION, SegmentHeader};
+pub use header::{
+    FIRST_DATA_START, HEADER_BYTES, PartitionId, Predecessor, SEGMENT_VERSION, SegmentHeader,
+};
 pub use index::{Place, SegmentIndex};
 pub use maps::SealedMaps;
 pub use scan::{BadSpot, Found, SegmentScan, seed_at};
