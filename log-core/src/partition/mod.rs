@@ -19,6 +19,7 @@ mod producer_state;
 mod read;
 mod recovery;
 mod retention;
+mod roll;
 mod tail;
 mod walk;
 
@@ -145,7 +146,7 @@ impl Partition {
             log_start: 0,
             durable_end: 0,
             predecessor: None,
-            nonce: append::random()?,
+            nonce: roll::random()?,
             producers_length: 0,
             producers_crc: crc32fast::hash(&[]),
             data_start: FIRST_DATA_START,
