@@ -16,8 +16,8 @@ use crate::record::BatchHeader;
 /// The least and the most that is prepared ahead of the appends.
 const AHEAD_MIN_BYTES: u64 = 64 * 1024;
 const AHEAD_MAX_BYTES: u64 = 16 * 1024 * 1024;
-/// How much is populated by one call: the appends go on between two.
-const POPULATE_STEP_BYTES: u64 = 1024 * 1024;
+/// How much is populated by one call.
+const POPULATE_STEP_BYTES: u64 = 256 * 1024;
 
 /// How bytes get into the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,8 @@ pub struct Prepared {
     file: Arc<dyn DiskFile>,
     map: Arc<MappedFile>,
     allocated: AtomicU64,
-    populated: AtomicU64,
+    /// What lies below is populated, or somebody is at it.
+    claimed: AtomicU64,
     /// Where this process began to append: what it prepares ahead grows with what it appends.
     began_at: u64,
     busy: AtomicBool,
@@ -78,7 +79,7 @@ impl Spare {
         let prepared = Prepared::new(Arc::clone(&file), map, HEADER_BYTES as u64)?;
         let prepared = Arc::new(prepared);
         if way == WriteWay::Store {
-            prepared.populate_until(HEADER_BYTES as u64 + ahead)?;
+            prepared.populate_until(HEADER_BYTES as u64 + ahead);
         }
         Ok(Spare { path, file, writer, prepared })
     }
@@ -205,7 +206,15 @@ impl ActiveSegment {
         fill: impl FnOnce(&mut [u8]) -> BatchHeader,
     ) -> Result<()> {
         let header = match way {
-            WriteWay::Store => fill(self.writer.unpublished(0, len)),
+            WriteWay::Store => {
+                let end = self.position + len as u64;
+                if end > self.prepared.claimed.load(Ordering::Relaxed) {
+                    // The background is late. A step by one call costs less than its pages do
+                    // one by one, when they are touched.
+                    self.prepared.populate_until(end);
+                }
+                fill(self.writer.unpublished(0, len))
+            }
             WriteWay::Write => {
                 if self.scratch.len() < len {
                     self.scratch.resize(len, 0);
@@ -227,7 +236,7 @@ impl ActiveSegment {
     pub fn due_preparation(&self, way: WriteWay) -> Option<Arc<Prepared>> {
         let prepared = &self.prepared;
         let ready = match way {
-            WriteWay::Store => prepared.populated.load(Ordering::Relaxed),
+            WriteWay::Store => prepared.claimed.load(Ordering::Relaxed),
             WriteWay::Write => prepared.allocated.load(Ordering::Relaxed),
         };
         let enough = ready >= self.position + prepared.ahead(self.position) / 2;
@@ -253,8 +262,8 @@ impl ActiveSegment {
 impl Prepared {
     fn new(file: Arc<dyn DiskFile>, map: Arc<MappedFile>, began_at: u64) -> Result<Prepared> {
         let allocated = AtomicU64::new(file.size()?);
-        let (populated, busy) = (AtomicU64::new(began_at), AtomicBool::new(false));
-        Ok(Prepared { file, map, allocated, populated, began_at, busy })
+        let (claimed, busy) = (AtomicU64::new(began_at), AtomicBool::new(false));
+        Ok(Prepared { file, map, allocated, claimed, began_at, busy })
     }
 
     /// As far ahead as the appends of this process have come, within limits: a partition that
@@ -278,10 +287,10 @@ impl Prepared {
             let position = self.map.published();
             let target = (position + self.ahead(position)).min(self.map.len());
             self.allocate_until(target)?;
-            if way == WriteWay::Write || self.populated.load(Ordering::Relaxed) >= target {
+            if way == WriteWay::Write || self.claimed.load(Ordering::Relaxed) >= target {
                 return Ok(());
             }
-            self.populate_until(target)?;
+            self.populate_until(target);
         }
     }
 
@@ -304,18 +313,25 @@ impl Prepared {
         Ok(())
     }
 
-    fn populate_until(&self, target: u64) -> Result<()> {
-        let target = target.min(self.allocated.load(Ordering::Acquire)).min(self.map.len());
+    /// Populates up to `target` at least, as far as there are blocks. Whoever claims a step does
+    /// it; so the appender and the background job never do the same one.
+    fn populate_until(&self, target: u64) {
+        let limit = self.allocated.load(Ordering::Acquire).min(self.map.len());
+        let target = target.min(limit);
+        // What was appended has its pages.
+        self.claimed.fetch_max(self.map.published(), Ordering::Relaxed);
         loop {
-            // What was appended meanwhile has its pages.
-            let from = self.populated.load(Ordering::Relaxed).max(self.map.published());
+            let from = self.claimed.load(Ordering::Relaxed);
             if from >= target {
-                return Ok(());
+                return;
             }
-            let until = (from + POPULATE_STEP_BYTES).min(target);
-            let populated = self.map.populate_for_writing(from, until);
-            populated.map_err(|error| Error::io("populate", &self.file.path(), error))?;
-            self.populated.fetch_max(until, Ordering::Relaxed);
+            let until = (from + POPULATE_STEP_BYTES).min(limit);
+            let claimed =
+                self.claimed.compare_exchange(from, until, Ordering::Relaxed, Ordering::Relaxed);
+            if claimed.is_ok() {
+                // Where this fails, pages come when they are touched: they have blocks.
+                let _ = self.map.populate_for_writing(from, until);
+            }
         }
     }
 }
