@@ -190,11 +190,12 @@ impl Shared {
     /// Makes a new segment the active one: readers find it, and syncs cover it, from here on.
     fn publish_segment(&self, writer: &mut Writer, next: ActiveSegment) {
         let (segment, file) = (Arc::clone(next.segment()), Arc::clone(next.file()));
-        self.flush.add(Pending::written(Arc::clone(&segment), file, true));
-        self.segments.write().push(segment);
+        // The old one has its end before anybody can find its successor, and seal it.
         if let Phase::Active(old) = std::mem::replace(&mut writer.phase, Phase::Active(next)) {
             old.seal(writer.end);
         }
+        self.flush.add(Pending::written(Arc::clone(&segment), file, true));
+        self.segments.write().push(segment);
     }
 }
 
