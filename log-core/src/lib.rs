@@ -2,6 +2,7 @@
 
 pub mod background;
 pub mod clock;
+pub mod codec;
 pub mod config;
 pub mod disk;
 pub mod error;
