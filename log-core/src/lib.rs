@@ -13,3 +13,4 @@ pub mod partition;
 pub mod partitioner;
 pub mod record;
 pub mod segment;
+pub mod store;
