@@ -92,19 +92,22 @@ impl Spare {
 
 impl ActiveSegment {
     /// Begins a segment: header and table of producers are written, nothing is synced. A spare
-    /// becomes the segment; the name appears only once the header is in the file.
+    /// becomes the segment; the name appears only once the header is in the file, and room for a
+    /// first batch of `len` bytes: a file with the name of a segment says where its predecessor
+    /// ends, so nothing must fail behind it.
     ///
     /// # Errors
-    /// `Io`; `DiskFull`: there is no new segment then.
+    /// `DiskFull`: there is no new segment then. `Io`: there may be one.
     pub fn create(
         place: &SegmentDir,
         header: SegmentHeader,
         producers: &[u8],
         spare: Spare,
+        len: usize,
     ) -> Result<ActiveSegment> {
         let Spare { path, file, mut writer, prepared } = spare;
         let data_start = u64::from(header.data_start);
-        prepared.allocate_until(data_start)?;
+        prepared.allocate_until(data_start + len as u64)?;
         file.write_at(&header.encode(), 0)?;
         if !producers.is_empty() {
             file.write_at(producers, HEADER_BYTES as u64)?;
