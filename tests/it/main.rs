@@ -1,4 +1,5 @@
 //! Every integration test, in one binary: it links once.
 
 mod interleavings;
+mod store_cases;
 mod tidy;
