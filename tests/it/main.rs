@@ -1,3 +1,5 @@
 //! Every integration test, in one binary: it links once.
 
+mod crash_model;
+mod support;
 mod tidy;

@@ -103,11 +103,14 @@ impl<'a> Walk<'a> {
         let links = &chain.links;
         let first = self.first_unsynced(links);
         self.end = links[first].name.base;
-        if let Ok(header) = &links[first].header {
-            self.load_producers(header)?;
-        }
         let until = stop.map_or(links.len(), |(link, _)| link + 1);
         for at in first..until {
+            // A segment that is lost, or was removed by retention, tells of no producers: the
+            // next one knows them all.
+            let untold = at == first || links[at - 1].header.is_err();
+            if let (true, Ok(header)) = (untold, &links[at].header) {
+                self.load_producers(header)?;
+            }
             let shortcut = checkpoint.filter(|_| at + 1 == links.len());
             let limit = stop.filter(|(link, _)| *link == at).map(|(_, position)| position);
             self.walk_link(at, &links[at], shortcut, limit)?;
