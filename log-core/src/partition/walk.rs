@@ -83,7 +83,8 @@ impl<'a> Walk<'a> {
             log_start: headers().map(|header| header.log_start).max().unwrap_or(0),
             end: 0,
             last: Last::Nothing,
-            last_append_time: Timestamp::MIN,
+            // A segment is begun no earlier than the last append before it.
+            last_append_time: headers().map(|h| h.created).max().unwrap_or(Timestamp::MIN),
             producers: ProducerState::default(),
             producers_fault: None,
             spots: Vec::new(),
