@@ -135,7 +135,9 @@ pub(super) fn recover(
         let cut_off = chain.links.split_off(link + 1);
         recovery.hide(&cut_off);
     }
-    chain.forget_below(walk.log_start);
+    let left_behind = chain.forget_below(walk.log_start);
+    let files = left_behind.iter().map(|link| dir.join(link.name.log_file()));
+    recovery.report.hidden.extend(files);
     recovery.finish(&chain, walk, access)
 }
 
@@ -317,7 +319,11 @@ impl Recovery<'_> {
                 let start = link.name.base.max(walk.log_start);
                 let offsets = OffsetRange::new(start, next.name.base.max(start));
                 let found = self.corruption(link, 0, offsets, fault.clone());
-                self.report.damage.push(found);
+                if offsets.is_empty() {
+                    self.report.skipped.push(found);
+                } else {
+                    self.report.damage.push(found);
+                }
             }
         }
         let oldest = chain.links.first().expect("there is a segment");
