@@ -281,6 +281,7 @@ impl Recovery<'_> {
         (self.report.log_start, self.report.durable_end) = (log_start, durable_end);
         (self.report.end, self.report.walked_bytes) = (end, walk.bytes);
         self.report.damage.extend(walk.producers_fault);
+        self.report.skipped.extend(walk.tables_rebuilt);
         Ok(Recovered {
             ends: Ends { log_start, durable_end, end },
             segments,
