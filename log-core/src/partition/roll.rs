@@ -183,9 +183,10 @@ impl Shared {
                 Spare::create(&self.segment_dir(), map_bytes, way, len as u64)?
             }
         };
-        let active = ActiveSegment::create(&self.segment_dir(), header, &producers, spare)?;
-        active.reserve(len)?;
-        Ok(active)
+        // Nothing may fail once the new segment has its name: the old one, if it went on, would be
+        // taken to end here.
+        spare.reserve((data_start + len) as u64)?;
+        ActiveSegment::create(&self.segment_dir(), header, &producers, spare)
     }
 
     /// Makes a new segment the active one: readers find it, and syncs cover it, from here on.

@@ -89,6 +89,14 @@ impl Spare {
     pub fn map_bytes(&self) -> u64 {
         self.writer.file().len()
     }
+
+    /// Makes sure that its first `end` bytes have their blocks.
+    ///
+    /// # Errors
+    /// `DiskFull` and `Io`.
+    pub fn reserve(&self, end: u64) -> Result<()> {
+        self.prepared.allocate_until(end)
+    }
 }
 
 impl ActiveSegment {
