@@ -13,6 +13,9 @@ pub const BATCH_LIMIT_BYTES: u32 = 256 * 1024 * 1024;
 /// The most partitions that a topic can have.
 pub const PARTITIONS_LIMIT: u32 = 10_000;
 
+/// The longest text that a group can keep with a committed offset.
+pub const COMMIT_METADATA_LIMIT_BYTES: usize = 4096;
+
 /// When an append is acknowledged.
 ///
 /// | policy | acknowledged when | lost if the process dies | lost if the machine dies |

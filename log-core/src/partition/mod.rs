@@ -59,7 +59,7 @@ pub use read::{Batches, Fetched};
 pub use recovery::{Cut, RecoveryReport};
 pub use retention::RemovedSegment;
 
-pub use crate::segment::PartitionId;
+pub use crate::segment::{PartitionId, SealedMaps};
 
 /// What a partition shares with the others of its store.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ pub struct PartitionContext {
     /// Where work goes that may block.
     pub background: Background,
     /// The cap on maps of sealed segments.
-    pub maps: Arc<crate::segment::SealedMaps>,
+    pub maps: Arc<SealedMaps>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// How long a leader of a group commit waits for followers.
