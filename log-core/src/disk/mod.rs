@@ -1,5 +1,7 @@
 //! Disk: the one door to files; `OsDisk` is the real one, `FaultyDisk` the one that lies for tests.
 
+#[cfg(any(test, feature = "testing"))]
+mod faulty;
 mod mmap;
 mod os;
 
@@ -9,6 +11,8 @@ use std::sync::Arc;
 
 use crate::error::Result;
 
+#[cfg(any(test, feature = "testing"))]
+pub use faulty::{Call, CrashMode, Failure, FaultyDisk};
 pub use mmap::{MappedFile, MappedWriter, MemoryRegion, PublishedBytes};
 pub use os::OsDisk;
 

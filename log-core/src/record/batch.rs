@@ -259,6 +259,11 @@ pub fn stamp(bytes: &mut [u8], stamp: Stamp, seed: u32) {
     put(header, HEADER_CRC_AT, checksum.to_le_bytes());
 }
 
+#[inline]
+pub(super) fn set_body_crc(header: &mut [u8; BATCH_HEADER_BYTES], checksum: u32) {
+    put(header, BODY_CRC_AT, checksum.to_le_bytes());
+}
+
 /// The checksum of the batch header at the front of `bytes`.
 ///
 /// # Panics

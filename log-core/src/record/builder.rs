@@ -2,7 +2,7 @@
 
 use super::Record;
 use super::batch::{BATCH_HEADER_BYTES, BatchHeader};
-use super::compression::{Codec, compress};
+use super::compression::{Codec, Compressor};
 use super::encode::{BATCH_LIMIT, Frame, Summary, Writer};
 use crate::clock::Timestamp;
 use crate::error::{Error, Fault, Result};
@@ -10,7 +10,7 @@ use crate::error::{Error, Fault, Result};
 /// Collects records into a batch; after `finish` or `clear` it begins the next one.
 #[derive(Debug)]
 pub struct BatchBuilder {
-    codec: Codec,
+    compressor: Compressor,
     producer_id: u64,
     producer_epoch: u16,
     base_sequence: u32,
@@ -25,7 +25,7 @@ impl BatchBuilder {
     #[must_use]
     pub fn new(codec: Codec) -> BatchBuilder {
         BatchBuilder {
-            codec,
+            compressor: Compressor::new(codec),
             producer_id: 0,
             producer_epoch: 0,
             base_sequence: 0,
@@ -51,8 +51,8 @@ impl BatchBuilder {
         let frame = Frame::of(record, summary.base_timestamp, now, summary.record_count);
         let start = self.bytes.len();
         let end = start.saturating_add(frame.total_len());
-        if end > BATCH_LIMIT {
-            let (actual, limit) = (end as u64, BATCH_LIMIT as u64);
+        if end > BATCH_LIMIT as usize {
+            let (actual, limit) = (end as u64, u64::from(BATCH_LIMIT));
             return Err(Error::TooLarge { what: "batch bytes", actual, limit });
         }
         self.bytes.resize(end, 0);
@@ -98,8 +98,9 @@ impl BatchBuilder {
         };
         let (mut batch, codec) = self.compressed()?;
         if let Some((front, body)) = batch.split_first_chunk_mut::<BATCH_HEADER_BYTES>() {
-            let header = summary.header(body);
+            let header = summary.header(body.len());
             let header = BatchHeader {
+                body_crc: crc32fast::hash(body),
                 attributes: header.attributes | codec.bits(),
                 producer_id: self.producer_id,
                 producer_epoch: self.producer_epoch,
@@ -115,13 +116,13 @@ impl BatchBuilder {
 
     /// Room for a header and the body as it will be stored.
     fn compressed(&mut self) -> Result<(Vec<u8>, Codec)> {
-        if self.codec != Codec::None {
+        if self.compressor.codec != Codec::None {
             let body = &self.bytes[BATCH_HEADER_BYTES..];
             let mut batch = Vec::with_capacity(BATCH_HEADER_BYTES + body.len() / 2);
             batch.resize(BATCH_HEADER_BYTES, 0);
-            compress(self.codec, body, &mut batch)?;
+            self.compressor.compress(body, &mut batch)?;
             if batch.len() < self.bytes.len() {
-                return Ok((batch, self.codec));
+                return Ok((batch, self.compressor.codec));
             }
         }
         Ok((std::mem::replace(&mut self.bytes, vec![0; BATCH_HEADER_BYTES]), Codec::None))

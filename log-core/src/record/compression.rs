@@ -1,7 +1,9 @@
 //! Compression: one lz4 or zstd frame a batch, and expanding one under a cap.
 
+use std::fmt;
 use std::io::{self, Read};
 
+use super::lz4;
 use crate::error::{Error, Fault};
 
 /// The zstd level: what zstd itself takes as its default.
@@ -46,37 +48,51 @@ impl Codec {
     }
 }
 
-/// Compresses `body` onto the end of `out`.
-pub(super) fn compress(codec: Codec, body: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-    let written = match codec {
-        Codec::None => {
-            out.extend_from_slice(body);
-            Ok(())
-        }
-        Codec::Lz4 => compress_lz4(body, out),
-        Codec::Zstd => compress_zstd(body, out),
-    };
-    written.map_err(|source| Error::Malformed(refused(&source)))
+/// Compresses body after body; what zstd sets up once (a megabyte) is kept for the next.
+pub(super) struct Compressor {
+    pub(super) codec: Codec,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
 }
 
-fn compress_lz4(body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    let mut encoder = lz4_flex::frame::FrameEncoder::new(out);
-    io::Write::write_all(&mut encoder, body)?;
-    encoder.finish()?;
-    Ok(())
+impl Compressor {
+    pub(super) fn new(codec: Codec) -> Compressor {
+        Compressor { codec, zstd: None }
+    }
+
+    /// Compresses `body` onto the end of `out`.
+    pub(super) fn compress(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        let written = match self.codec {
+            Codec::None => {
+                out.extend_from_slice(body);
+                Ok(())
+            }
+            Codec::Lz4 => lz4::compress(body, out),
+            Codec::Zstd => self.compress_zstd(body, out),
+        };
+        written.map_err(|source| Error::Malformed(refused(&source)))
+    }
+
+    fn compress_zstd(&mut self, body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let zstd = match &mut self.zstd {
+            Some(zstd) => zstd,
+            none => none.insert(zstd::bulk::Compressor::new(ZSTD_LEVEL)?),
+        };
+        out.extend_from_slice(&zstd.compress(body)?);
+        Ok(())
+    }
 }
 
-fn compress_zstd(body: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    let frame = zstd::bulk::compress(body, ZSTD_LEVEL)?;
-    out.extend_from_slice(&frame);
-    Ok(())
+impl fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Compressor").field(&self.codec).finish()
+    }
 }
 
 /// Expands the one frame that `stored` is, to at most `max` bytes.
 pub(super) fn expand(codec: Codec, stored: &[u8], max: usize) -> Result<Vec<u8>, Fault> {
     let (expanded, left) = match codec {
         Codec::None => read_bounded(stored, max).map(|expanded| (expanded, 0)),
-        Codec::Lz4 => expand_lz4(stored, max),
+        Codec::Lz4 => lz4::expand(stored, max),
         Codec::Zstd => expand_zstd(stored, max),
     }
     .map_err(|source| refused(&source))?;
@@ -84,12 +100,6 @@ pub(super) fn expand(codec: Codec, stored: &[u8], max: usize) -> Result<Vec<u8>,
         return Err(Fault::Compression { what: format!("{left} bytes follow the frame") });
     }
     Ok(expanded)
-}
-
-fn expand_lz4(stored: &[u8], max: usize) -> io::Result<(Vec<u8>, usize)> {
-    let mut decoder = lz4_flex::frame::FrameDecoder::new(stored);
-    let expanded = read_bounded(&mut decoder, max)?;
-    Ok((expanded, decoder.into_inner().len()))
 }
 
 fn expand_zstd(stored: &[u8], max: usize) -> io::Result<(Vec<u8>, usize)> {
@@ -102,7 +112,7 @@ fn expand_zstd(stored: &[u8], max: usize) -> io::Result<(Vec<u8>, usize)> {
 
 /// Reads to the end, taking memory as bytes arrive and never for more than `max` of them: what a
 /// frame says about its own size is not believed.
-fn read_bounded(mut source: impl Read, max: usize) -> io::Result<Vec<u8>> {
+pub(super) fn read_bounded(mut source: impl Read, max: usize) -> io::Result<Vec<u8>> {
     let mut expanded = Vec::new();
     loop {
         let step = expanded.len().max(FIRST_STEP_BYTES).min(max - expanded.len());

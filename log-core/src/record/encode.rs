@@ -9,18 +9,14 @@
 
 use std::mem;
 
-use super::batch::{BATCH_HEADER_BYTES, BatchHeader, attributes};
-use super::varint::{VARINT_MAX_BYTES, varint_len, write_varint, zigzag};
+use super::batch::{BATCH_HEADER_BYTES, BatchHeader, attributes, set_body_crc};
+use super::varint::{ONE_BYTE, TWO_BYTES, VARINT_MAX_BYTES, varint_len, write_varint, zigzag};
 use super::{Record, headers};
 use crate::clock::Timestamp;
 
 /// Lengths and counts are i32 in the format, so that no batch may be longer.
-pub(super) const BATCH_LIMIT: usize = 0x7fff_ffff;
+pub(super) const BATCH_LIMIT: u32 = 0x7fff_ffff;
 
-/// Numbers below this take one byte.
-const ONE_BYTE: u64 = 1 << 7;
-/// Numbers below this take at most two bytes.
-const TWO_BYTES: u64 = 1 << 14;
 const NULL: u64 = zigzag(-1);
 
 /// The exact length of the batch, header included, that [`encode_into`] makes of the records.
@@ -43,7 +39,10 @@ pub fn encoded_len(records: &[Record<'_>], now: Timestamp) -> usize {
 /// 2 GiB which the format can hold: the caller checks its limits first.
 #[inline]
 pub fn encode_into(out: &mut [u8], records: &[Record<'_>], now: Timestamp) -> BatchHeader {
-    assert!(!records.is_empty() && out.len() <= BATCH_LIMIT, "the caller checks its limits");
+    assert!(
+        !records.is_empty() && out.len() <= BATCH_LIMIT as usize,
+        "the caller checks its limits"
+    );
     let Some((front, body)) = out.split_first_chunk_mut::<BATCH_HEADER_BYTES>() else {
         panic!("a batch has a header");
     };
@@ -55,8 +54,12 @@ pub fn encode_into(out: &mut [u8], records: &[Record<'_>], now: Timestamp) -> Ba
         writer.put_record(record, &Frame::of(record, base, now, delta));
     }
     assert!(writer.rest.is_empty(), "encoded_len is exact");
-    let header = summary.header(body);
+    // The header is written before the body is read again: by then the body's last stores have
+    // left the store buffer, and the checksum's wide loads do not wait for them.
+    let mut header = summary.header(body.len());
     header.encode(front);
+    header.body_crc = crc32fast::hash(body);
+    set_body_crc(front, header.body_crc);
     header
 }
 
@@ -78,7 +81,7 @@ impl Summary {
         Summary { base_timestamp, record_count: 0, max_timestamp: base_timestamp, attributes: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn add(&mut self, record: &Record<'_>, now: Timestamp) {
         self.record_count += 1;
         self.max_timestamp = self.max_timestamp.max(record.timestamp.unwrap_or(now));
@@ -87,15 +90,14 @@ impl Summary {
         }
     }
 
-    /// The header of a batch with this body, as stored.
+    /// The header of a batch with a body this long as stored; its checksum is still to be set.
     #[inline]
-    pub(super) fn header(&self, body: &[u8]) -> BatchHeader {
-        let Ok(body_length) = u32::try_from(body.len()) else {
+    pub(super) fn header(&self, body_length: usize) -> BatchHeader {
+        let Ok(body_length) = u32::try_from(body_length) else {
             panic!("a batch is within BATCH_LIMIT");
         };
         BatchHeader {
             body_length,
-            body_crc: crc32fast::hash(body),
             attributes: self.attributes,
             base_timestamp: self.base_timestamp,
             max_timestamp: self.max_timestamp,
@@ -115,7 +117,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    #[inline]
+    #[inline(always)]
     pub(super) fn of(record: &Record<'_>, base: Timestamp, now: Timestamp, delta: u32) -> Frame {
         let timestamp = record.timestamp.unwrap_or(now);
         // Wraps for times that are 292 million years apart; the reader wraps back.
@@ -131,14 +133,19 @@ impl Frame {
     }
 
     /// The record's whole length, that of its own length field included.
-    #[inline]
+    #[inline(always)]
     pub(super) fn total_len(&self) -> usize {
         varint_len(doubled(self.length)) + self.length
     }
 }
 
-#[inline]
+#[inline(always)]
 fn headers_len(record: &Record<'_>) -> usize {
+    if record.headers.is_empty() { varint_len(0) } else { some_headers_len(record) }
+}
+
+#[inline(never)]
+fn some_headers_len(record: &Record<'_>) -> usize {
     let fields = record
         .headers
         .iter()
@@ -146,18 +153,18 @@ fn headers_len(record: &Record<'_>) -> usize {
     varint_len(doubled(record.headers.len())) + fields.sum::<usize>()
 }
 
-#[inline]
+#[inline(always)]
 fn field_len(field: Option<&[u8]>) -> usize {
     varint_len(zigzagged_len(field)) + field.map_or(0, <[u8]>::len)
 }
 
-#[inline]
+#[inline(always)]
 fn zigzagged_len(field: Option<&[u8]>) -> u64 {
     field.map_or(NULL, |bytes| doubled(bytes.len()))
 }
 
 /// The zigzag of what is not negative.
-#[inline]
+#[inline(always)]
 fn doubled(value: usize) -> u64 {
     (value as u64) << 1
 }
@@ -168,12 +175,19 @@ pub(super) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn put_record(&mut self, record: &Record<'_>, frame: &Frame) {
         self.put_prefix(frame, zigzagged_len(record.key));
         self.put(record.key.unwrap_or_default());
         self.put_field(record.value);
         self.put_varint(doubled(record.headers.len()));
+        if !record.headers.is_empty() {
+            self.put_headers(record);
+        }
+    }
+
+    #[inline(never)]
+    fn put_headers(&mut self, record: &Record<'_>) {
         for header in record.headers {
             self.put_field(Some(header.name.as_bytes()));
             self.put_field(header.value);
@@ -182,29 +196,39 @@ impl Writer<'_> {
 
     /// Everything up to the key. The usual case is put together in one register and stored at
     /// once; the surplus bytes are overwritten by what follows.
-    #[inline]
+    #[inline(always)]
     fn put_prefix(&mut self, frame: &Frame, key_len: u64) {
         let length = doubled(frame.length);
-        let widest = length | frame.timestamp_delta | frame.offset_delta;
-        if widest < TWO_BYTES && key_len < ONE_BYTE && self.rest.len() >= size_of::<u64>() {
-            let (mut packed, mut bytes) = pack(length);
-            bytes += size_of::<u8>();
-            for number in [frame.timestamp_delta, frame.offset_delta, key_len] {
-                let (bits, width) = pack(number);
-                packed |= bits << (8 * bytes);
-                bytes += width;
+        let short = frame.timestamp_delta < ONE_BYTE && key_len < ONE_BYTE;
+        let usual = short && length < TWO_BYTES && frame.offset_delta < TWO_BYTES;
+        if usual && self.rest.len() >= size_of::<u64>() {
+            let (deltas, width) = if frame.offset_delta < ONE_BYTE {
+                (frame.timestamp_delta | frame.offset_delta << 8 | key_len << 16, 3)
+            } else {
+                (frame.timestamp_delta | two_bytes(frame.offset_delta) << 8 | key_len << 24, 4)
+            };
+            // One more byte between the length and the deltas is the attributes, which are zero.
+            if length < ONE_BYTE {
+                self.put_packed(length | deltas << 16, 2 + width);
+            } else {
+                self.put_packed(two_bytes(length) | deltas << 24, 3 + width);
             }
-            self.put_packed(packed, bytes);
         } else {
-            self.put_varint(length);
-            self.put(&[0]);
-            self.put_varint(frame.timestamp_delta);
-            self.put_varint(frame.offset_delta);
-            self.put_varint(key_len);
+            self.put_wide_prefix(frame, key_len);
         }
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
+    fn put_wide_prefix(&mut self, frame: &Frame, key_len: u64) {
+        self.put_varint(doubled(frame.length));
+        self.put(&[0]);
+        self.put_varint(frame.timestamp_delta);
+        self.put_varint(frame.offset_delta);
+        self.put_varint(key_len);
+    }
+
+    #[inline(always)]
     fn put_packed(&mut self, packed: u64, bytes: usize) {
         if let Some(front) = self.rest.first_chunk_mut() {
             *front = packed.to_le_bytes();
@@ -212,39 +236,62 @@ impl Writer<'_> {
         self.rest = &mut mem::take(&mut self.rest)[bytes..];
     }
 
-    #[inline]
+    #[inline(always)]
     fn put_field(&mut self, field: Option<&[u8]>) {
         self.put_varint(zigzagged_len(field));
         self.put(field.unwrap_or_default());
     }
 
-    #[inline]
+    #[inline(always)]
     fn put_varint(&mut self, value: u64) {
         if value < ONE_BYTE {
             let [low, ..] = value.to_le_bytes();
             self.put(&[low]);
         } else if value < TWO_BYTES {
-            let [low, high, ..] = pack(value).0.to_le_bytes();
+            let [low, high, ..] = two_bytes(value).to_le_bytes();
             self.put(&[low, high]);
         } else {
-            let mut bytes = [0; VARINT_MAX_BYTES];
-            let length = write_varint(&mut bytes, value);
-            self.put(&bytes[..length]);
+            self.put_long(value);
         }
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
+    fn put_long(&mut self, value: u64) {
+        let mut bytes = [0; VARINT_MAX_BYTES];
+        let length = write_varint(&mut bytes, value);
+        self.put(&bytes[..length]);
+    }
+
+    #[inline(always)]
     fn put(&mut self, bytes: &[u8]) {
         let (front, rest) = mem::take(&mut self.rest).split_at_mut(bytes.len());
-        front.copy_from_slice(bytes);
+        copy(front, bytes);
         self.rest = rest;
     }
 }
 
-/// The varint of a number below `TWO_BYTES`, in the low bytes, and its width; no branches.
-#[inline]
-fn pack(value: u64) -> (u64, usize) {
-    let wide = u64::from(value >= ONE_BYTE);
-    let bits = (value & (ONE_BYTE - 1)) | wide << 7 | (value >> 7) << 8;
-    (bits, 1 + usize::from(value >= ONE_BYTE))
+/// Copies a slice onto one of the same length. Keys are short: two words that may overlap are
+/// faster than a call to `memcpy`.
+#[inline(always)]
+fn copy(to: &mut [u8], from: &[u8]) {
+    const WORD: usize = 8;
+    if from.len() <= 2 * WORD
+        && let (Some(first), Some(last)) = (from.first_chunk::<WORD>(), from.last_chunk::<WORD>())
+    {
+        if let Some(front) = to.first_chunk_mut() {
+            *front = *first;
+        }
+        if let Some(back) = to.last_chunk_mut() {
+            *back = *last;
+        }
+        return;
+    }
+    to.copy_from_slice(from);
+}
+
+/// The two-byte varint of a number, in the low bytes.
+#[inline(always)]
+fn two_bytes(value: u64) -> u64 {
+    (value & (ONE_BYTE - 1)) | ONE_BYTE | (value >> 7) << 8
 }

@@ -8,6 +8,7 @@ mod builder;
 mod compression;
 mod encode;
 pub mod headers;
+mod lz4;
 mod marker;
 #[cfg(test)]
 mod tests;

@@ -125,7 +125,7 @@ pub fn check_records(
     }
     let length = encoded_len(records, now);
     at_most("batch bytes", length, limits.batch_max_bytes)?;
-    at_most("batch bytes", length, BATCH_LIMIT_U32)?;
+    at_most("batch bytes", length, BATCH_LIMIT)?;
     for record in records {
         at_most("record headers", record.headers.len(), limits.headers_max)?;
     }
@@ -138,9 +138,6 @@ pub fn check_records(
     }
     Ok(length)
 }
-
-const BATCH_LIMIT_U32: u32 = 0x7fff_ffff;
-const _: () = assert!(BATCH_LIMIT_U32 as usize == BATCH_LIMIT);
 
 #[inline]
 fn at_most(what: &'static str, actual: usize, limit: u32) -> Result<()> {

@@ -145,7 +145,7 @@ pub struct Records<'a> {
 impl<'a> Iterator for Records<'a> {
     type Item = Result<RecordView<'a>, Fault>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Result<RecordView<'a>, Fault>> {
         if self.index == self.count {
             return self.check_end();
@@ -161,7 +161,7 @@ impl<'a> Iterator for Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    #[inline]
+    #[inline(always)]
     fn read_record(&mut self) -> Result<RecordView<'a>, Malformed> {
         let length = read_count(&mut self.rest)? as usize;
         let (mut bytes, rest) =
@@ -191,7 +191,7 @@ impl<'a> Records<'a> {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn check_end(&mut self) -> Option<Result<RecordView<'a>, Fault>> {
         if self.rest.is_empty() { None } else { Some(Err(self.fail("it is not in the count"))) }
     }
@@ -243,7 +243,7 @@ impl<'a> Iterator for Headers<'a> {
 
 impl ExactSizeIterator for Headers<'_> {}
 
-#[inline]
+#[inline(always)]
 fn check_headers(mut bytes: &[u8], count: u32) -> Result<(), Malformed> {
     for _ in 0..count {
         read_header(&mut bytes)?;
@@ -257,7 +257,7 @@ fn read_header<'a>(bytes: &mut &'a [u8]) -> Result<Header<'a>, Malformed> {
     Ok(Header { name, value: read_field(bytes)? })
 }
 
-#[inline]
+#[inline(always)]
 fn read_field<'a>(bytes: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Malformed> {
     let Some(length) = read_len(bytes)? else { return Ok(None) };
     let (field, rest) = bytes.split_at_checked(length).ok_or("a length is over its record")?;
