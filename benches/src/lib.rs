@@ -2,6 +2,7 @@
 
 pub mod controls;
 pub mod device;
+pub mod engine;
 pub mod peers;
 pub mod raw_map;
 pub mod stats;

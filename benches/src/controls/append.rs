@@ -74,8 +74,7 @@ impl BareLog {
         }
         let batch = self.map.bytes_mut(self.position, len);
         encode_into(batch, records, NOW);
-        let stamps =
-            Stamp { base_offset: self.end, append_time: NOW, durable_end: 0, epoch: 1 };
+        let stamps = Stamp { base_offset: self.end, append_time: NOW, durable_end: 0, epoch: 1 };
         stamp(batch, stamps, seed_at(SEED, self.position as u64));
         self.position = next;
         self.end += records.len() as u64;
