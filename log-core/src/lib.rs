@@ -8,6 +8,7 @@ pub mod error;
 pub mod metrics;
 pub mod name;
 pub mod offset;
+pub mod partition;
 pub mod partitioner;
 pub mod record;
 pub mod segment;

@@ -22,6 +22,9 @@ use crate::disk::DiskFile;
 pub(super) const HEADER_PAGE_BYTES: usize = 4096;
 /// Where the table of producers, or else the first batch, begins.
 pub const HEADER_BYTES: usize = 2 * HEADER_PAGE_BYTES;
+/// The same, as headers say it.
+pub const FIRST_DATA_START: u32 = 8192;
+const _: () = assert!(FIRST_DATA_START as usize == HEADER_BYTES);
 /// The newest version of the segment format that this release reads, and the one it writes.
 pub const SEGMENT_VERSION: u16 = 1;
 
@@ -139,8 +142,7 @@ impl SegmentHeader {
             put(PREDECESSOR_END_AT, &predecessor.end_position.to_le_bytes());
         }
         put(NONCE_AT, &self.nonce.to_le_bytes());
-        let position = u32::try_from(HEADER_BYTES).expect("8192");
-        put(PRODUCERS_POSITION_AT, &position.to_le_bytes());
+        put(PRODUCERS_POSITION_AT, &FIRST_DATA_START.to_le_bytes());
         put(PRODUCERS_LENGTH_AT, &self.producers_length.to_le_bytes());
         put(PRODUCERS_CRC_AT, &self.producers_crc.to_le_bytes());
         put(DATA_START_AT, &self.data_start.to_le_bytes());

@@ -138,6 +138,14 @@ impl SegmentIndex {
         self.last_append_time
     }
 
+    /// Whether it is the one that a walk gives: the marker that a roll adds may be in either.
+    #[must_use]
+    pub fn agrees_with(&self, walked: &SegmentIndex) -> bool {
+        self.entries == walked.entries
+            && self.max_timestamp == walked.max_timestamp
+            && self.end_position <= walked.end_position
+    }
+
     /// How many entries there are.
     #[must_use]
     pub fn entries(&self) -> usize {

@@ -1,0 +1,253 @@
+//! Reading: batches from an offset, an offset for a time, waiting for what is not there yet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Ends, Partition, Shared};
+use crate::clock::Timestamp;
+use crate::error::{Corruption, Error, Fault, Result};
+use crate::offset::{Offset, OffsetRange, StartFrom};
+use crate::record::{BatchView, RecordView};
+use crate::segment::{Chunk, Segment};
+
+/// Whole batches as they stand in a segment: they share its map, nothing is copied.
+///
+/// The first batch may begin before the offset that was asked for, and markers may stand between
+/// batches; [`Fetched::for_each`] skips both.
+#[derive(Debug, Clone)]
+pub struct Fetched {
+    /// The batches' bytes.
+    pub bytes: Bytes,
+    /// The offset that was asked for.
+    pub from: Offset,
+    /// The offset to ask for next.
+    pub next: Offset,
+    source: Option<(Arc<Segment>, u64)>,
+    expanded_max: usize,
+}
+
+impl Partition {
+    /// Batches from the one that holds `from` on, up to about `max_bytes`, but at least one. No
+    /// bytes if nothing is there to be read yet. Headers are checked; bodies are when they are
+    /// walked.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` below `log_start` or past the end; `Corrupt` if what is there can't be
+    /// read: the range tells where to go on; `Io`.
+    pub fn read(&self, from: Offset, max_bytes: usize) -> Result<Fetched> {
+        self.0.read(from, max_bytes).inspect_err(|error| self.0.count(error))
+    }
+
+    /// The offset of the first record, in log order, that is stamped at or after `time`; `None` if
+    /// there is none yet.
+    ///
+    /// # Errors
+    /// `Corrupt` if bytes on the way can't be read; `Io`.
+    pub fn offset_for_time(&self, time: Timestamp) -> Result<Option<Offset>> {
+        self.0.offset_for_time(time).inspect_err(|error| self.0.count(error))
+    }
+
+    /// The offset that a way of starting means now.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` for an offset that is not there; else as
+    /// [`Partition::offset_for_time`]. A time past the last record means the end.
+    pub fn resolve(&self, start: StartFrom) -> Result<Offset> {
+        let Ends { log_start, end, .. } = self.ends();
+        match start {
+            StartFrom::Earliest => Ok(log_start),
+            StartFrom::Latest => Ok(self.readable_end()),
+            StartFrom::Time(time) => {
+                Ok(self.offset_for_time(time)?.unwrap_or_else(|| self.readable_end()))
+            }
+            StartFrom::Offset(offset) if offset < log_start || offset > end => {
+                Err(Error::OffsetOutOfRange { offset, log_start, end })
+            }
+            StartFrom::Offset(offset) => Ok(offset),
+        }
+    }
+
+    /// Waits until there is something to read at `from`; `false` if `timeout` came first, or the
+    /// partition was closed.
+    pub fn wait_readable(&self, from: Offset, timeout: Duration) -> bool {
+        let shared = &*self.0;
+        let clock = &*shared.context.clock;
+        let end = || if shared.is_closed() { Offset::MAX } else { shared.readable_end() };
+        shared.tail.wait(from, timeout, end, || clock.monotonic()) && !shared.is_closed()
+    }
+
+    /// Calls `then` once there is something to read at `from`, or the partition is closed: at
+    /// once, or on the thread that made it readable.
+    pub fn when_readable(&self, from: Offset, then: impl FnOnce() + Send + 'static) {
+        let shared = &*self.0;
+        let end = || if shared.is_closed() { Offset::MAX } else { shared.readable_end() };
+        shared.tail.call(from, end, Box::new(then));
+    }
+}
+
+impl Shared {
+    fn count(&self, error: &Error) {
+        if matches!(error, Error::Corrupt(_)) {
+            self.context.metrics.corrupt_reads.add(1);
+        }
+    }
+
+    fn read(&self, from: Offset, max_bytes: usize) -> Result<Fetched> {
+        let readable_end = self.readable_end();
+        let Ends { log_start, end, .. } = self.ends.all();
+        if from < log_start || from > end {
+            return Err(Error::OffsetOutOfRange { offset: from, log_start, end });
+        }
+        let expanded_max = self.expanded_max();
+        if from >= readable_end {
+            let bytes = Bytes::new();
+            return Ok(Fetched { bytes, from, next: from, source: None, expanded_max });
+        }
+        let mut at = self.segment_at(from)?;
+        loop {
+            let Some((segment, next_base)) = self.segment(at) else {
+                // Published, and in no segment: only a lost file can do that.
+                return Err(self.lost(OffsetRange::new(from, readable_end)));
+            };
+            if let Some(Chunk { bytes, position, next, .. }) =
+                segment.read(from, readable_end, max_bytes)?
+            {
+                let source = Some((segment, position));
+                return Ok(Fetched { bytes, from, next, source, expanded_max });
+            }
+            match next_base {
+                Some(base) if base > from => {
+                    return Err(self.lost(OffsetRange::new(from, base)));
+                }
+                _ => at += 1,
+            }
+        }
+    }
+
+    /// The place in the list of the segment that should hold `from`.
+    fn segment_at(&self, from: Offset) -> Result<usize> {
+        let segments = self.segments.read();
+        let after = segments.partition_point(|segment| segment.name().base <= from);
+        match (after.checked_sub(1), segments.first()) {
+            (Some(at), _) => Ok(at),
+            (None, Some(oldest)) => Err(self.lost(OffsetRange::new(from, oldest.name().base))),
+            (None, None) => Err(self.lost(OffsetRange::new(from, self.ends.end()))),
+        }
+    }
+
+    fn segment(&self, at: usize) -> Option<(Arc<Segment>, Option<Offset>)> {
+        let segments = self.segments.read();
+        let segment = Arc::clone(segments.get(at)?);
+        Some((segment, segments.get(at + 1).map(|next| next.name().base)))
+    }
+
+    fn lost(&self, offsets: OffsetRange) -> Error {
+        let (path, fault) = (self.dir.clone(), Fault::FileMissing);
+        Error::Corrupt(Corruption { path, position: 0, offsets, fault })
+    }
+
+    fn offset_for_time(&self, time: Timestamp) -> Result<Option<Offset>> {
+        let (log_start, readable_end) = (self.ends.log_start(), self.readable_end());
+        let segments = self.segments.read().clone();
+        for segment in segments {
+            if segment.end().is_some_and(|end| end.offset <= log_start) {
+                continue;
+            }
+            if segment.name().base >= readable_end {
+                break;
+            }
+            let found =
+                segment.first_at_or_after(time, log_start, readable_end, self.expanded_max())?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Fetched {
+    /// Whether there was nothing to read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The batches, markers left out, each with its body's checksum checked.
+    pub fn batches(&self) -> Batches<'_> {
+        Batches { fetched: self, rest: &self.bytes }
+    }
+
+    /// Calls `visit` for every record at or after the offset that was asked for.
+    ///
+    /// # Errors
+    /// `Corrupt` if a batch can't be read: what came before it was visited; the range tells where
+    /// to go on.
+    pub fn for_each(&self, mut visit: impl FnMut(RecordView<'_>)) -> Result<()> {
+        for batch in self.batches() {
+            let batch = batch?;
+            let corrupt = |fault| self.corrupt(&batch, fault);
+            let body = batch.open(self.expanded_max).map_err(corrupt)?;
+            for record in body.records() {
+                let record = record.map_err(corrupt)?;
+                if record.offset >= self.from {
+                    visit(record);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says where a batch of these stands that can't be read.
+    #[must_use]
+    pub fn corrupt(&self, batch: &BatchView<'_>, fault: Fault) -> Error {
+        let into = batch.bytes().as_ptr().addr() - self.bytes.as_ptr().addr();
+        let offsets = OffsetRange::new(batch.header.base_offset, batch.header.next_offset());
+        self.corrupt_at(into as u64, offsets, fault)
+    }
+
+    fn corrupt_at(&self, into: u64, offsets: OffsetRange, fault: Fault) -> Error {
+        let (path, position) = match &self.source {
+            Some((segment, position)) => (segment.path(), position + into),
+            None => (std::path::PathBuf::new(), into),
+        };
+        Error::Corrupt(Corruption { path, position, offsets, fault })
+    }
+}
+
+/// The batches of a [`Fetched`].
+#[derive(Debug)]
+pub struct Batches<'a> {
+    fetched: &'a Fetched,
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Batches<'a> {
+    type Item = Result<BatchView<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Result<BatchView<'a>>> {
+        loop {
+            if self.rest.is_empty() {
+                return None;
+            }
+            let into = (self.fetched.bytes.len() - self.rest.len()) as u64;
+            let (batch, rest) = match BatchView::parse(self.rest) {
+                Ok(parsed) => parsed,
+                Err(fault) => {
+                    self.rest = &[];
+                    let offsets = OffsetRange::new(self.fetched.from, self.fetched.next);
+                    return Some(Err(self.fetched.corrupt_at(into, offsets, fault)));
+                }
+            };
+            self.rest = rest;
+            if batch.header.is_marker() {
+                continue;
+            }
+            let checked = batch.check_body().map_err(|fault| self.fetched.corrupt(&batch, fault));
+            return Some(checked.map(|()| batch));
+        }
+    }
+}

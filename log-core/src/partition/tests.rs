@@ -1,0 +1,195 @@
+//! Tests of a partition as a whole, on the simulated disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::clock::{ManualClock, Timestamp};
+use crate::disk::{CrashMode, FaultyDisk};
+use crate::record::Record;
+use crate::segment::SealedMaps;
+
+const DIR: &str = "p";
+
+struct Bench {
+    disk: FaultyDisk,
+    clock: Arc<ManualClock>,
+    context: PartitionContext,
+    config: TopicConfig,
+}
+
+fn id() -> PartitionId {
+    PartitionId { topic_id: 7, topic: "orders".into(), partition: 3 }
+}
+
+impl Bench {
+    fn new(flush: FlushPolicy) -> Bench {
+        let disk = FaultyDisk::default();
+        let bench = Bench::on(disk, flush);
+        Partition::create(&bench.context, Path::new(DIR), id()).unwrap();
+        bench.disk.sync_dir(Path::new("")).unwrap();
+        bench
+    }
+
+    fn on(disk: FaultyDisk, flush: FlushPolicy) -> Bench {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000)));
+        let metrics = Arc::new(Metrics::default());
+        let context = PartitionContext {
+            disk: Arc::new(disk.clone()),
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            background: Background::manual(),
+            maps: SealedMaps::new(8, Arc::clone(&metrics)),
+            metrics,
+            linger: Duration::ZERO,
+        };
+        let config = TopicConfig { flush, segment_max_bytes: 64 * 1024, ..TopicConfig::default() };
+        Bench { disk, clock, context, config }
+    }
+
+    fn open(&self) -> Partition {
+        self.open_as(Access::ReadWrite)
+    }
+
+    fn open_as(&self, access: Access) -> Partition {
+        Partition::open(&self.context, Path::new(DIR), id(), self.config.clone(), access).unwrap()
+    }
+
+    fn after(self, disk: FaultyDisk) -> Bench {
+        Bench::on(disk, self.config.flush)
+    }
+}
+
+fn append(partition: &Partition, values: std::ops::Range<u64>) {
+    for value in values {
+        let text = format!("value {value}");
+        let appended = partition.append(&[Record::new(text.as_bytes())]).unwrap();
+        assert_eq!(appended.base_offset, value);
+    }
+}
+
+fn values(partition: &Partition) -> Vec<(u64, String)> {
+    let (mut from, mut found) = (partition.ends().log_start, Vec::new());
+    loop {
+        let fetched = partition.read(from, 10_000).unwrap();
+        if fetched.is_empty() {
+            return found;
+        }
+        fetched
+            .for_each(|record| {
+                let text = String::from_utf8(record.value.unwrap().to_vec()).unwrap();
+                found.push((record.offset, text));
+            })
+            .unwrap();
+        from = fetched.next;
+    }
+}
+
+fn expected(range: std::ops::Range<u64>) -> Vec<(u64, String)> {
+    range.map(|value| (value, format!("value {value}"))).collect()
+}
+
+const POLICIES: [FlushPolicy; 3] = [
+    FlushPolicy::Sync,
+    FlushPolicy::Os,
+    FlushPolicy::Interval { every: Duration::from_secs(1), bytes: 1 << 20 },
+];
+
+#[test]
+fn what_is_appended_is_read_and_survives_a_clean_stop() {
+    for flush in POLICIES {
+        let bench = Bench::new(flush);
+        let partition = bench.open();
+        append(&partition, 0..10);
+        assert_eq!(values(&partition), expected(0..10));
+        partition.close().unwrap();
+        assert!(matches!(partition.append(&[Record::new(b"x")]), Err(Error::Closed { .. })));
+        let partition = bench.open();
+        let report = partition.recovery_report();
+        assert!(report.clean && report.end == 10 && report.durable_end == 10, "{report:?}");
+        append(&partition, 10..15);
+        partition.close().unwrap();
+        let disk = bench.disk.kill();
+        let bench = bench.after(disk);
+        let partition = bench.open();
+        assert!(partition.recovery_report().clean);
+        assert_eq!(values(&partition), expected(0..15));
+        assert_eq!(partition.segments().len(), 1);
+    }
+}
+
+#[test]
+fn a_killed_process_loses_nothing_and_a_new_epoch_begins() {
+    for flush in POLICIES {
+        let mut bench = Bench::new(flush);
+        for round in 0..4 {
+            let partition = bench.open();
+            assert_eq!(values(&partition), expected(0..round * 7), "{flush:?}");
+            append(&partition, round * 7..round * 7 + 7);
+            let disk = bench.disk.kill();
+            bench = bench.after(disk);
+        }
+        let partition = bench.open();
+        let report = partition.recovery_report();
+        assert!(!report.clean && report.damage.is_empty() && report.cut.is_none(), "{report:?}");
+        assert_eq!(partition.segments().len(), 4);
+    }
+}
+
+#[test]
+fn a_power_cut_takes_nothing_that_was_acknowledged_as_synced() {
+    for seed in 0..200 {
+        let bench = Bench::new(FlushPolicy::Sync);
+        let partition = bench.open();
+        append(&partition, 0..20);
+        for value in 20..25 {
+            let text = format!("value {value}");
+            partition.write(&[Record::new(text.as_bytes())], None).unwrap();
+        }
+        let bench = bench.after_crash(seed);
+        let partition = bench.open();
+        let report = partition.recovery_report();
+        assert!(report.damage.is_empty() && !report.end_unproven, "{seed}: {report:?}");
+        let end = partition.ends().end;
+        assert!((20..=25).contains(&end), "{seed}: {report:?}");
+        assert_eq!(values(&partition), expected(0..end), "{seed}");
+        append(&partition, end..end + 3);
+        let bench = bench.after_crash(seed + 1);
+        assert_eq!(values(&bench.open()), expected(0..end + 3));
+    }
+}
+
+impl Bench {
+    fn after_crash(self, seed: u64) -> Bench {
+        let disk = self.disk.crash(seed, CrashMode::Random);
+        self.after(disk)
+    }
+}
+
+#[test]
+fn segments_roll_are_sealed_and_go_with_retention() {
+    for flush in POLICIES {
+        let bench = Bench::new(flush);
+        let partition = bench.open();
+        let value = vec![7_u8; 5_000];
+        for _ in 0..100 {
+            partition.append(&[Record::new(&value)]).unwrap();
+            bench.context.background.run_pending();
+        }
+        let count = partition.segments().len();
+        assert!(count > 8, "{flush:?}: {count}");
+        assert_eq!(partition.ends().end, 100);
+        let removed = partition.trim(50).unwrap();
+        assert!(!removed.is_empty());
+        assert!(matches!(partition.read(49, 1), Err(Error::OffsetOutOfRange { .. })));
+        let mut from = 50;
+        while from < 100 {
+            from = partition.read(from, 20_000).unwrap().next;
+        }
+        let bench = bench.after_crash(1);
+        let partition = bench.open();
+        assert_eq!(partition.ends().log_start, 50);
+        let report = partition.recovery_report();
+        assert!(report.damage.is_empty(), "{report:?}");
+        let _ = bench.clock;
+    }
+}
