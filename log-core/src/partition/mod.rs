@@ -154,7 +154,7 @@ impl Partition {
         };
         let place = context.segment_dir(dir);
         let spare = Spare::create(&place, HEADER_BYTES as u64, WriteWay::Write, 0)?;
-        let segment = ActiveSegment::create(&place, header, &[], spare)?;
+        let segment = ActiveSegment::create(&place, header, &[], spare, 0)?;
         segment.file().sync()?;
         context.disk.sync_dir(dir)
     }

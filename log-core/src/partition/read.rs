@@ -40,6 +40,20 @@ impl Partition {
         self.0.read(from, max_bytes).inspect_err(|error| self.0.count(error))
     }
 
+    /// Shows the record at `offset` to `visit` where it is stored; `None` if it is not there (yet).
+    /// A large batch is verified when it is first read this way, and then taken as sound as long
+    /// as its segment stays mapped.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` below `log_start`; else as [`Partition::read`].
+    pub fn visit<T>(
+        &self,
+        offset: Offset,
+        visit: impl FnOnce(RecordView<'_>) -> T,
+    ) -> Result<Option<T>> {
+        self.0.visit(offset, visit).inspect_err(|error| self.0.count(error))
+    }
+
     /// The offset of the first record, in log order, that is stamped at or after `time`; `None` if
     /// there is none yet.
     ///
@@ -124,6 +138,24 @@ impl Shared {
                 _ => at += 1,
             }
         }
+    }
+
+    fn visit<T>(
+        &self,
+        offset: Offset,
+        visit: impl FnOnce(RecordView<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let (log_start, readable_end) = (self.ends.log_start(), self.readable_end());
+        if offset < log_start {
+            let end = self.ends.end();
+            return Err(Error::OffsetOutOfRange { offset, log_start, end });
+        }
+        if offset >= readable_end {
+            return Ok(None);
+        }
+        let at = self.segment_at(offset)?;
+        let Some((segment, _)) = self.segment(at) else { return Ok(None) };
+        segment.visit(offset, readable_end, self.expanded_max(), visit)
     }
 
     /// The place in the list of the segment that should hold `from`.

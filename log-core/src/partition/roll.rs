@@ -118,7 +118,15 @@ impl Shared {
         }
         let Phase::Active(old) = &writer.phase else { unreachable!("only an active one rolls") };
         let epoch = writer.epoch;
-        let next = self.begin_segment(writer, Some(predecessor(old)), epoch, len, way, now)?;
+        let next = match self.begin_segment(writer, Some(predecessor(old)), epoch, len, way, now) {
+            Ok(next) => next,
+            Err(error @ Error::DiskFull { .. }) => return Err(error),
+            Err(error) => {
+                // There may be a file now that says where the old segment ends.
+                self.abandon(writer);
+                return Err(error);
+            }
+        };
         self.publish_segment(writer, next);
         self.context.metrics.segments_rolled.add(1);
         self.seal_soon()
@@ -182,19 +190,18 @@ impl Shared {
                 Spare::create(&self.segment_dir(), map_bytes, way, len as u64)?
             }
         };
-        let active = ActiveSegment::create(&self.segment_dir(), header, &producers, spare)?;
-        active.reserve(len)?;
-        Ok(active)
+        ActiveSegment::create(&self.segment_dir(), header, &producers, spare, len)
     }
 
     /// Makes a new segment the active one: readers find it, and syncs cover it, from here on.
     fn publish_segment(&self, writer: &mut Writer, next: ActiveSegment) {
         let (segment, file) = (Arc::clone(next.segment()), Arc::clone(next.file()));
-        self.flush.add(Pending::written(Arc::clone(&segment), file, true));
-        self.segments.write().push(segment);
+        // The old one has its end before anybody can find its successor, and seal it.
         if let Phase::Active(old) = std::mem::replace(&mut writer.phase, Phase::Active(next)) {
             old.seal(writer.end);
         }
+        self.flush.add(Pending::written(Arc::clone(&segment), file, true));
+        self.segments.write().push(segment);
     }
 }
 

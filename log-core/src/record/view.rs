@@ -19,6 +19,17 @@ pub struct BatchView<'a> {
 }
 
 impl<'a> BatchView<'a> {
+    /// The batch that is exactly `bytes`, whose header was decoded from them.
+    ///
+    /// # Panics
+    /// If they are not as long as the header says.
+    #[must_use]
+    #[inline]
+    pub(crate) fn new(header: BatchHeader, bytes: &'a [u8]) -> BatchView<'a> {
+        assert!(bytes.len() == header.total_len(), "a batch is as long as its header says");
+        BatchView { header, bytes }
+    }
+
     /// The batch at the front of `bytes`, and what follows it. Checksums are not checked.
     ///
     /// # Errors
@@ -115,6 +126,32 @@ impl Body<'_> {
         }
     }
 
+    /// The record at `offset`, if it is in the batch. Those before it are stepped over by their
+    /// lengths alone.
+    ///
+    /// # Errors
+    /// `Record` if a record on the way is malformed.
+    pub fn record_at(&self, offset: Offset) -> Result<Option<RecordView<'_>>, Fault> {
+        let header = &self.header;
+        if offset < header.base_offset || offset > header.last_offset() {
+            return Ok(None);
+        }
+        let mut records = self.records();
+        // Without holes, the distance says how many records come before.
+        if header.record_count == header.last_offset_delta + 1 {
+            for _ in header.base_offset..offset {
+                records.step_over()?;
+            }
+        }
+        for record in records {
+            let record = record?;
+            if record.offset >= offset {
+                return Ok((record.offset == offset).then_some(record));
+            }
+        }
+        Ok(None)
+    }
+
     /// How many bytes the records take, decompressed.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -189,6 +226,21 @@ impl<'a> Records<'a> {
             value,
             headers: Headers { rest: bytes, count },
         })
+    }
+
+    #[inline]
+    fn step_over(&mut self) -> Result<(), Fault> {
+        let length = match read_count(&mut self.rest) {
+            Ok(length) => length as usize,
+            Err(what) => return Err(self.fail(what)),
+        };
+        let Some(rest) = self.rest.get(length..) else {
+            return Err(self.fail("it is longer than the batch"));
+        };
+        self.rest = rest;
+        self.index += 1;
+        self.next_delta += 1;
+        Ok(())
     }
 
     #[inline(always)]

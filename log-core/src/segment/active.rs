@@ -16,8 +16,8 @@ use crate::record::BatchHeader;
 /// The least and the most that is prepared ahead of the appends.
 const AHEAD_MIN_BYTES: u64 = 64 * 1024;
 const AHEAD_MAX_BYTES: u64 = 16 * 1024 * 1024;
-/// How much is populated by one call: the appends go on between two.
-const POPULATE_STEP_BYTES: u64 = 1024 * 1024;
+/// How much is populated by one call.
+const POPULATE_STEP_BYTES: u64 = 256 * 1024;
 
 /// How bytes get into the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,8 @@ pub struct Prepared {
     file: Arc<dyn DiskFile>,
     map: Arc<MappedFile>,
     allocated: AtomicU64,
-    populated: AtomicU64,
+    /// What lies below is populated, or somebody is at it.
+    claimed: AtomicU64,
     /// Where this process began to append: what it prepares ahead grows with what it appends.
     began_at: u64,
     busy: AtomicBool,
@@ -72,13 +73,12 @@ impl Spare {
     pub fn create(place: &SegmentDir, map_bytes: u64, way: WriteWay, ahead: u64) -> Result<Spare> {
         let path = place.dir.join(SPARE_FILE);
         let file = place.disk.open(&path, FileMode::Create)?;
-        file.allocate((HEADER_BYTES as u64 + ahead).min(map_bytes))?;
         let writer = file.map(map_bytes)?;
         let map = Arc::clone(writer.file());
-        let prepared = Prepared::new(Arc::clone(&file), map, HEADER_BYTES as u64)?;
-        let prepared = Arc::new(prepared);
+        let prepared = Arc::new(Prepared::new(Arc::clone(&file), map, HEADER_BYTES as u64));
+        prepared.allocate_until((HEADER_BYTES as u64 + ahead).min(map_bytes))?;
         if way == WriteWay::Store {
-            prepared.populate_until(HEADER_BYTES as u64 + ahead)?;
+            prepared.populate_until(HEADER_BYTES as u64 + ahead);
         }
         Ok(Spare { path, file, writer, prepared })
     }
@@ -92,19 +92,22 @@ impl Spare {
 
 impl ActiveSegment {
     /// Begins a segment: header and table of producers are written, nothing is synced. A spare
-    /// becomes the segment; the name appears only once the header is in the file.
+    /// becomes the segment; the name appears only once the header is in the file, and room for a
+    /// first batch of `len` bytes: a file with the name of a segment says where its predecessor
+    /// ends, so nothing must fail behind it.
     ///
     /// # Errors
-    /// `Io`; `DiskFull`: there is no new segment then.
+    /// `DiskFull`: there is no new segment then. `Io`: there may be one.
     pub fn create(
         place: &SegmentDir,
         header: SegmentHeader,
         producers: &[u8],
         spare: Spare,
+        len: usize,
     ) -> Result<ActiveSegment> {
         let Spare { path, file, mut writer, prepared } = spare;
         let data_start = u64::from(header.data_start);
-        prepared.allocate_until(data_start)?;
+        prepared.allocate_until(data_start + len as u64)?;
         file.write_at(&header.encode(), 0)?;
         if !producers.is_empty() {
             file.write_at(producers, HEADER_BYTES as u64)?;
@@ -139,7 +142,7 @@ impl ActiveSegment {
         let mut writer = file.map(map_bytes.max(position))?;
         writer.publish(position);
         let map = Arc::clone(writer.file());
-        let prepared = Arc::new(Prepared::new(file, map, position)?);
+        let prepared = Arc::new(Prepared::new(file, map, position));
         let seed = header.seed();
         let segment = Segment::reopened(place.clone(), header, Arc::clone(writer.file()), index);
         Ok(ActiveSegment { segment, writer, seed, position, prepared, scratch: Vec::new() })
@@ -205,7 +208,15 @@ impl ActiveSegment {
         fill: impl FnOnce(&mut [u8]) -> BatchHeader,
     ) -> Result<()> {
         let header = match way {
-            WriteWay::Store => fill(self.writer.unpublished(0, len)),
+            WriteWay::Store => {
+                let end = self.position + len as u64;
+                if end > self.prepared.claimed.load(Ordering::Relaxed) {
+                    // The background is late. A step by one call costs less than its pages do
+                    // one by one, when they are touched.
+                    self.prepared.populate_until(end);
+                }
+                fill(self.writer.unpublished(0, len))
+            }
             WriteWay::Write => {
                 if self.scratch.len() < len {
                     self.scratch.resize(len, 0);
@@ -227,7 +238,7 @@ impl ActiveSegment {
     pub fn due_preparation(&self, way: WriteWay) -> Option<Arc<Prepared>> {
         let prepared = &self.prepared;
         let ready = match way {
-            WriteWay::Store => prepared.populated.load(Ordering::Relaxed),
+            WriteWay::Store => prepared.claimed.load(Ordering::Relaxed),
             WriteWay::Write => prepared.allocated.load(Ordering::Relaxed),
         };
         let enough = ready >= self.position + prepared.ahead(self.position) / 2;
@@ -251,10 +262,11 @@ impl ActiveSegment {
 }
 
 impl Prepared {
-    fn new(file: Arc<dyn DiskFile>, map: Arc<MappedFile>, began_at: u64) -> Result<Prepared> {
-        let allocated = AtomicU64::new(file.size()?);
-        let (populated, busy) = (AtomicU64::new(began_at), AtomicBool::new(false));
-        Ok(Prepared { file, map, allocated, populated, began_at, busy })
+    /// Nothing is taken as allocated that this process has not allocated: a file that was copied
+    /// may have holes, and a store into one of them can be a signal.
+    fn new(file: Arc<dyn DiskFile>, map: Arc<MappedFile>, began_at: u64) -> Prepared {
+        let (allocated, claimed) = (AtomicU64::new(0), AtomicU64::new(began_at));
+        Prepared { file, map, allocated, claimed, began_at, busy: AtomicBool::new(false) }
     }
 
     /// As far ahead as the appends of this process have come, within limits: a partition that
@@ -278,10 +290,10 @@ impl Prepared {
             let position = self.map.published();
             let target = (position + self.ahead(position)).min(self.map.len());
             self.allocate_until(target)?;
-            if way == WriteWay::Write || self.populated.load(Ordering::Relaxed) >= target {
+            if way == WriteWay::Write || self.claimed.load(Ordering::Relaxed) >= target {
                 return Ok(());
             }
-            self.populate_until(target)?;
+            self.populate_until(target);
         }
     }
 
@@ -304,18 +316,25 @@ impl Prepared {
         Ok(())
     }
 
-    fn populate_until(&self, target: u64) -> Result<()> {
-        let target = target.min(self.allocated.load(Ordering::Acquire)).min(self.map.len());
+    /// Populates up to `target` at least, as far as there are blocks. Whoever claims a step does
+    /// it; so the appender and the background job never do the same one.
+    fn populate_until(&self, target: u64) {
+        let limit = self.allocated.load(Ordering::Acquire).min(self.map.len());
+        let target = target.min(limit);
+        // What was appended has its pages.
+        self.claimed.fetch_max(self.map.published(), Ordering::Relaxed);
         loop {
-            // What was appended meanwhile has its pages.
-            let from = self.populated.load(Ordering::Relaxed).max(self.map.published());
+            let from = self.claimed.load(Ordering::Relaxed);
             if from >= target {
-                return Ok(());
+                return;
             }
-            let until = (from + POPULATE_STEP_BYTES).min(target);
-            let populated = self.map.populate_for_writing(from, until);
-            populated.map_err(|error| Error::io("populate", &self.file.path(), error))?;
-            self.populated.fetch_max(until, Ordering::Relaxed);
+            let until = (from + POPULATE_STEP_BYTES).min(limit);
+            let claimed =
+                self.claimed.compare_exchange(from, until, Ordering::Relaxed, Ordering::Relaxed);
+            if claimed.is_ok() {
+                // Where this fails, pages come when they are touched: they have blocks.
+                let _ = self.map.populate_for_writing(from, until);
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ use parking_lot::RwLock;
 use crate::disk::{Disk, FileMode, MappedFile};
 use crate::error::{Corruption, Error, Fault, Result};
 use crate::offset::{Offset, OffsetRange};
-use crate::record::BatchHeader;
+use crate::record::{BatchHeader, BatchView};
 
 pub use active::{ActiveSegment, Prepared, SPARE_FILE, Spare, WriteWay};
 pub use file_name::SegmentName;
@@ -33,6 +33,9 @@ pub use scan::{BadSpot, Found, SegmentScan, seed_at};
 
 /// How much is read into memory at once before it is parsed.
 const POPULATE_BYTES: u64 = 256 * 1024;
+
+/// Bodies from this length on are verified once: at most one of them begins in that many bytes.
+const VERIFIED_BYTES: u64 = 4096;
 
 /// Where a segment's files are, and what they share with the others of the store.
 #[derive(Debug, Clone)]
@@ -76,7 +79,32 @@ struct Mapped {
     /// What lies above was written by this process: it is in memory.
     cold_below: u64,
     /// A bit for each `POPULATE_BYTES`.
-    populated: Vec<AtomicU64>,
+    populated: Bits,
+    /// A bit for each `VERIFIED_BYTES` in which a batch begins whose body was found sound. What is
+    /// published never changes, so once is enough while it stays mapped. Made when first needed.
+    verified: OnceLock<Bits>,
+}
+
+/// Bits that are set once and never cleared.
+#[derive(Debug)]
+struct Bits(Vec<AtomicU64>);
+
+impl Bits {
+    fn new(bits: u64) -> Bits {
+        Bits((0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn word(&self, bit: u64) -> &AtomicU64 {
+        &self.0[usize::try_from(bit / 64).expect("bits of a map")]
+    }
+
+    fn is_set(&self, bit: u64) -> bool {
+        self.word(bit).load(Ordering::Relaxed) & (1 << (bit % 64)) != 0
+    }
+
+    fn set(&self, bit: u64) {
+        self.word(bit).fetch_or(1 << (bit % 64), Ordering::Relaxed);
+    }
 }
 
 impl Segment {
@@ -244,9 +272,22 @@ impl Segment {
 
 impl Mapped {
     fn new(file: Arc<MappedFile>, cold_below: u64) -> Mapped {
-        let bits = file.len().div_ceil(POPULATE_BYTES);
-        let populated = (0..bits.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Mapped { file, cold_below, populated }
+        let populated = Bits::new(file.len().div_ceil(POPULATE_BYTES));
+        Mapped { file, cold_below, populated, verified: OnceLock::new() }
+    }
+
+    /// Checks the body of the batch at `position`, the first time that it is asked of a large one.
+    fn verify(&self, batch: &BatchView<'_>, position: u64) -> std::result::Result<(), Fault> {
+        if (batch.bytes().len() as u64) < VERIFIED_BYTES {
+            return batch.check_body();
+        }
+        let all = || Bits::new(self.file.len().div_ceil(VERIFIED_BYTES));
+        let (verified, bit) = (self.verified.get_or_init(all), position / VERIFIED_BYTES);
+        if !verified.is_set(bit) {
+            batch.check_body()?;
+            verified.set(bit);
+        }
+        Ok(())
     }
 
     /// Reads `[start, end)` into memory, the first time.
@@ -256,14 +297,12 @@ impl Mapped {
         let mut at = start / POPULATE_BYTES * POPULATE_BYTES;
         while at < end {
             let chunk = at / POPULATE_BYTES;
-            let word = &self.populated[usize::try_from(chunk / 64).expect("bits of a map")];
-            let bit = 1_u64 << (chunk % 64);
-            if word.load(Ordering::Relaxed) & bit == 0 {
+            if !self.populated.is_set(chunk) {
                 let until = (at + POPULATE_BYTES).min(published);
                 let populated = self.file.populate_for_reading(at, until);
                 populated.map_err(|error| Error::io("read", &segment.path(), error))?;
                 if until == at + POPULATE_BYTES || self.file.len() == published {
-                    word.fetch_or(bit, Ordering::Relaxed);
+                    self.populated.set(chunk);
                 }
             }
             at += POPULATE_BYTES;

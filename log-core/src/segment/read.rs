@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::disk::FileMode;
 use crate::error::{Fault, Result};
 use crate::offset::{Offset, OffsetRange};
-use crate::record::{BATCH_HEADER_BYTES, BatchHeader, BatchView, check_header};
+use crate::record::{BATCH_HEADER_BYTES, BatchHeader, BatchView, RecordView, check_header};
 
 /// Whole batches, one after the other, as they stand in the file.
 #[derive(Debug, Clone)]
@@ -63,6 +63,38 @@ impl Segment {
             base: first.header.base_offset,
             next,
         }))
+    }
+
+    /// Shows the record at `offset` to `visit`; `None` if the segment has none there.
+    ///
+    /// # Errors
+    /// As [`Segment::read`].
+    pub fn visit<T>(
+        self: &Arc<Segment>,
+        offset: Offset,
+        visible_end: Offset,
+        max_expanded: usize,
+        visit: impl FnOnce(RecordView<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let place = self.with_index(|index| index.seek(offset))?;
+        let mapped = self.mapped()?;
+        let mut walk = Walk::new(self, &mapped, place, 0)?;
+        let found = walk.find(|header| header.next_offset() > offset)?;
+        if walk.gap.contains(offset) && offset < visible_end {
+            return Err(self.corrupt(walk.gap_position, walk.gap, walk.gap_fault()));
+        }
+        let Some(found) = found.filter(|found| found.header.next_offset() <= visible_end) else {
+            return Ok(None);
+        };
+        walk.populate(walk.position)?;
+        let bytes = mapped.file.slice(found.position, walk.position);
+        let range = OffsetRange::new(found.header.base_offset, found.header.next_offset());
+        let corrupt = |fault| self.corrupt(found.position, range, fault);
+        let batch = BatchView::new(found.header, bytes);
+        mapped.verify(&batch, found.position).map_err(corrupt)?;
+        let body = batch.open(max_expanded).map_err(corrupt)?;
+        let record = body.record_at(offset).map_err(corrupt)?;
+        Ok(record.map(visit))
     }
 
     /// The first record in log order, at or after `from` and below `visible_end`, that is stamped
