@@ -12,7 +12,8 @@ fn main() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let (ours_dir, control_path) = (dir.path().join("ours"), dir.path().join("control"));
     std::fs::create_dir(&ours_dir).expect("a directory");
-    let ours = engine::Log::create(&ours_dir, FlushPolicy::Sync, 128 << 20, 1).expect("a log");
+    let segment_bytes = engine::default_segment_bytes();
+    let ours = engine::Log::create(&ours_dir, FlushPolicy::Sync, segment_bytes, 1).expect("a log");
     let mut control = controls::BareFile::create(&control_path).expect("room for a file");
     let batch = controls::one_batch(&records[..1]);
 

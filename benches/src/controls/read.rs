@@ -43,11 +43,7 @@ pub fn read_one(log: &BareLog, position: usize, offset: u64) -> Outcome<usize> {
     check_header(bytes, seed_at(SEED, position as u64))?;
     let (batch, _) = BatchView::parse(bytes)?;
     batch.check_body()?;
-    for record in batch.open(0)?.records() {
-        let record = record?;
-        if record.offset == offset {
-            return Ok(record.value.map_or(0, <[u8]>::len));
-        }
-    }
-    Err(format!("offset {offset} is not in the batch at {position}").into())
+    let body = batch.open(0)?;
+    let record = body.record_at(offset)?.ok_or("the offset is in another batch")?;
+    Ok(record.value.map_or(0, <[u8]>::len))
 }

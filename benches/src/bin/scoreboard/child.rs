@@ -13,7 +13,6 @@ use log_core::config::FlushPolicy;
 pub(crate) const WORD: &str = "child";
 
 const VALUE_BYTES: usize = 100;
-const SEGMENT_BYTES: u64 = 128 << 20;
 /// Large batches: there is much to append.
 const FILL_AT_ONCE: usize = 2_000;
 const MEMORY_AT_ONCE: usize = 100;
@@ -111,7 +110,7 @@ fn touch(dir: &Path) -> Outcome<()> {
 }
 
 fn memory(dir: &Path, log_bytes: u64) -> Outcome<()> {
-    let log = engine::Log::create(dir, FlushPolicy::Os, SEGMENT_BYTES, 1)?;
+    let log = engine::Log::create(dir, FlushPolicy::Os, engine::default_segment_bytes(), 1)?;
     let payload = Payload::of_values(VALUE_BYTES);
     let records = payload.records();
     let batch_bytes = engine::stored_bytes(&records[..MEMORY_AT_ONCE]);

@@ -111,11 +111,9 @@ pub(crate) fn random(scene: &Scene) -> Outcome<Row> {
     for (entry, peer, _dir) in &peers {
         let offsets = &offsets;
         contest.add(entry.name, move || {
-            let within = peer_places(entry, count);
-            let places = offsets.iter().take(PEER_READS).map(|offset| offset % within);
-            let places = places.collect::<Vec<_>>();
+            let places = &offsets[..offsets.len().min(PEER_READS)];
             let stopwatch = Stopwatch::start();
-            peer.read_each(&places, &mut |message| {
+            peer.read_each(places, &mut |message| {
                 black_box(message);
             })?;
             let rate = stopwatch.rate(places.len() as u64);
@@ -154,17 +152,13 @@ fn positions(log: &controls::BareLog) -> Outcome<Vec<usize>> {
 
 type Filled = (&'static Entry, Box<dyn Peer>, TempDir);
 
-/// The peers, with their share of the messages in them.
+/// The peers, with the messages in them.
 fn peers_with(scene: &Scene, messages: &[&[u8]], count: u64) -> Outcome<Vec<Filled>> {
     let filled = scene.peers.iter().map(|entry| {
         let dir = scene.fresh_dir()?;
         let mut peer = (entry.open)(dir.path())?;
-        in_batches(messages, peer_places(entry, count), AT_ONCE, |batch| peer.append(batch))?;
+        in_batches(messages, count, AT_ONCE, |batch| peer.append(batch))?;
         Ok((entry, peer, dir))
     });
     filled.collect()
-}
-
-fn peer_places(entry: &Entry, count: u64) -> u64 {
-    (count / entry.in_batches_in).next_multiple_of(AT_ONCE as u64)
 }

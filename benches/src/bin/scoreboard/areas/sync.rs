@@ -13,7 +13,6 @@ use crate::row::{Against, Bar, Part, Row};
 use crate::scene::Scene;
 
 const VALUE_BYTES: usize = 100;
-const SEGMENT_BYTES: u64 = 128 << 20;
 /// Appends of one thread in a round: over half a second of them.
 const ALONE: u64 = 5_000;
 /// Appends of each of many threads in a round.
@@ -68,7 +67,8 @@ fn threads_beside_one(
     let mut contest = Contest::default();
     contest.add(OURS, || {
         let dir = scene.fresh_dir()?;
-        let log = engine::Log::create(dir.path(), FlushPolicy::Sync, SEGMENT_BYTES, 1)?;
+        let log =
+            engine::Log::create(dir.path(), FlushPolicy::Sync, engine::default_segment_bytes(), 1)?;
         let syncs = log.syncs();
         let records = payload.records();
         let append = |_| in_batches(&records, each, 1, |record| log.append(0, record));
@@ -96,7 +96,12 @@ pub(crate) fn sixteen_partitions(scene: &Scene) -> Outcome<Row> {
     contest.add(OURS, || {
         let dir = scene.fresh_dir()?;
         let partitions = u32::try_from(PARTITIONS)?;
-        let log = engine::Log::create(dir.path(), FlushPolicy::Sync, SEGMENT_BYTES, partitions)?;
+        let log = engine::Log::create(
+            dir.path(),
+            FlushPolicy::Sync,
+            engine::default_segment_bytes(),
+            partitions,
+        )?;
         let append = |number| in_batches(&records, each, 1, |record| log.append(number, record));
         Ok(vec![per_second(count, on_threads(PARTITIONS, append)?)])
     });
@@ -121,7 +126,8 @@ pub(crate) fn sixteen_partitions(scene: &Scene) -> Outcome<Row> {
 
 fn ours_alone(scene: &Scene, payload: &Payload, count: u64) -> Outcome<f64> {
     let dir = scene.fresh_dir()?;
-    let log = engine::Log::create(dir.path(), FlushPolicy::Sync, SEGMENT_BYTES, 1)?;
+    let log =
+        engine::Log::create(dir.path(), FlushPolicy::Sync, engine::default_segment_bytes(), 1)?;
     let records = payload.records();
     let stopwatch = Stopwatch::start();
     in_batches(&records, count, 1, |record| log.append(0, record))?;

@@ -14,7 +14,6 @@ use crate::scene::Scene;
 
 const VALUE_BYTES: usize = 100;
 const APPENDS: u64 = 1_000;
-const SEGMENT_BYTES: u64 = 128 << 20;
 /// How much was appended before the second case.
 const BEFORE_BYTES: u64 = 32 << 20;
 const BEFORE_AT_ONCE: usize = 1_000;
@@ -67,13 +66,13 @@ fn of_a_long_log(scene: &Scene, device: &Device, payload: &Payload) -> Outcome<f
 
 fn of_a_killed_log(scene: &Scene, device: &Device, payload: &Payload) -> Outcome<f64> {
     let dir = scene.fresh_dir()?;
-    child::fill_and_kill(dir.path(), SEGMENT_BYTES, BEFORE_BYTES)?;
+    child::fill_and_kill(dir.path(), engine::default_segment_bytes(), BEFORE_BYTES)?;
     let log = engine::Log::open(dir.path())?;
     appended(scene, device, &log, payload)
 }
 
 fn create(dir: &Path) -> Outcome<engine::Log> {
-    engine::Log::create(dir, FlushPolicy::Sync, SEGMENT_BYTES, 1)
+    engine::Log::create(dir, FlushPolicy::Sync, engine::default_segment_bytes(), 1)
 }
 
 fn appended(scene: &Scene, device: &Device, log: &engine::Log, payload: &Payload) -> Outcome<f64> {
