@@ -17,16 +17,16 @@ fn whoever_sees_the_end_sees_the_bytes() {
             let (bytes, published, end) = (bytes.clone(), published.clone(), end.clone());
             thread::spawn(move || {
                 for at in 0..2 {
-                    bytes[at as usize].store(at + 1, Ordering::Relaxed);
-                    published.store(at + 1, Ordering::Release);
-                    end.store(at + 1, Ordering::Release);
+                    bytes[at].store(at as u64 + 1, Ordering::Relaxed);
+                    published.store(at as u64 + 1, Ordering::Release);
+                    end.store(at as u64 + 1, Ordering::Release);
                 }
             })
         };
         let seen = end.load(Ordering::Acquire);
         assert!(published.load(Ordering::Acquire) >= seen, "the segment reaches the end");
-        for at in 0..seen {
-            assert_eq!(bytes[at as usize].load(Ordering::Relaxed), at + 1);
+        for at in 0..usize::try_from(seen).unwrap() {
+            assert_eq!(bytes[at].load(Ordering::Relaxed), at as u64 + 1);
         }
         writer.join().unwrap();
     });
