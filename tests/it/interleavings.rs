@@ -82,13 +82,13 @@ struct Flush {
 impl Flush {
     fn append_and_wait(&self) {
         let mine = self.end.fetch_add(1, Ordering::AcqRel) + 1;
-        let mut syncing = self.syncing.lock().unwrap();
+        let mut syncing = self.syncing.lock().expect("nobody panics");
         loop {
             if self.durable.load(Ordering::Acquire) >= mine {
                 break;
             }
             if *syncing {
-                syncing = self.done.wait(syncing).unwrap();
+                syncing = self.done.wait(syncing).expect("nobody panics");
                 continue;
             }
             *syncing = true;
@@ -96,7 +96,7 @@ impl Flush {
             let end = self.end.load(Ordering::Acquire);
             self.on_disk.fetch_max(end, Ordering::AcqRel);
             self.durable.fetch_max(end, Ordering::AcqRel);
-            syncing = self.syncing.lock().unwrap();
+            syncing = self.syncing.lock().expect("nobody panics");
             *syncing = false;
             self.done.notify_all();
         }
