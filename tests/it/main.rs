@@ -2,4 +2,6 @@
 
 mod interleavings;
 mod store_cases;
+mod crash_model;
+mod support;
 mod tidy;
