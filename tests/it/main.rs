@@ -2,6 +2,4 @@
 
 mod interleavings;
 mod store_cases;
-mod crash_model;
-mod support;
 mod tidy;
