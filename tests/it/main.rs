@@ -1,5 +1,6 @@
 //! Every integration test, in one binary: it links once.
 
 mod crash_model;
+mod crash_regressions;
 mod support;
 mod tidy;
