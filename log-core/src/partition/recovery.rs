@@ -130,10 +130,13 @@ pub(super) fn recover(
         let durable = walk.durable;
         walk = Walk::new(&*context.disk, dir, &chain, producers_max);
         walk.durable = durable;
-        walk.run(&chain, checkpoint.as_ref(), Some((link, position)))?;
-        walk.last = Last::Records;
-        let cut_off = chain.links.split_off(link + 1);
+        // A segment without a header can't be what the next one goes on from.
+        let lost = chain.links[link].header.is_err() && link > 0;
+        let cut_off = chain.links.split_off(if lost { link } else { link + 1 });
         recovery.hide(&cut_off);
+        let checkpoint = checkpoint.as_ref().filter(|_| cut_off.is_empty());
+        walk.run(&chain, checkpoint, (!lost).then_some((link, position)))?;
+        walk.last = Last::Records;
     }
     let left_behind = chain.forget_below(walk.log_start);
     let files = left_behind.iter().map(|link| dir.join(link.name.log_file()));
