@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use log_core::clock::{Clock, Timestamp};
 use log_core::config::FlushPolicy;
 use log_core::disk::{Call, CrashMode, Failure, FaultyDisk};
 use log_core::error::Error;
 use log_core::partition::{Partition, RecoveryReport};
-use log_core::record::Record;
+use log_core::record::{BatchBuilder, Codec, Record};
 
 use crate::support::reading::read_everything;
 use crate::support::{Bench, DIR, POLICIES};
@@ -41,6 +42,13 @@ fn assert_sound(report: &RecoveryReport) {
     assert!(report.damage.is_empty() && !report.end_unproven, "{report:?}");
 }
 
+/// A batch of producer 9 with one record.
+fn producers_batch(bench: &Bench, sequence: u32) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(Codec::None).with_producer(9, 0, sequence);
+    builder.push(&Record::new(&bytes(0, 100)), bench.clock.now()).expect("fits");
+    builder.finish().expect("a batch")
+}
+
 fn segment(base: u64, epoch: u32) -> std::path::PathBuf {
     Path::new(DIR).join(format!("{base:020}-{epoch:08}.log"))
 }
@@ -50,28 +58,24 @@ fn segment(base: u64, epoch: u32) -> std::path::PathBuf {
 // to end where the new one begins: acknowledged records were gone.
 #[test]
 fn a_roll_that_finds_the_disk_full_does_not_end_the_old_segment() {
-    for flush in POLICIES {
+    for (flush, failing) in POLICIES.into_iter().flat_map(|flush| (0..4).map(move |n| (flush, n))) {
         let bench = Bench::new(flush);
         let partition = bench.open().expect("opens");
-        append(&partition, 0..4, 10_000);
-        bench.background.run_pending();
-        let allocations = bench.disk.calls_of(Call::Allocate);
-        for failing in 0..4 {
-            bench.disk.fail_calls(Call::Allocate, allocations + failing, 100, Failure::DiskFull);
-            let refused = partition.append(&[Record::new(&bytes(4, 40_000))]);
-            bench.disk.stop_failing();
-            if refused.is_ok() {
-                append(&partition, 5..6, 100);
-                break;
-            }
-            assert!(matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
-            let end = partition.ends().end;
-            append(&partition, end..end + 1, 100);
-            let next = bench.next(bench.disk.kill());
-            let partition = next.open().expect("opens");
-            assert_eq!(read(&partition), (0, end + 1), "{flush:?} {failing}");
-            return;
+        // With a producer, the header of the new segment is longer than what a spare file has.
+        partition.append_batch(&producers_batch(&bench, 0)).expect("appended");
+        append(&partition, 1..4, 10_000);
+        let from = bench.disk.calls_of(Call::Allocate) + failing;
+        bench.disk.fail_calls(Call::Allocate, from, 100, Failure::DiskFull);
+        let outcome = partition.append(&[Record::new(&bytes(4, 40_000))]);
+        bench.disk.stop_failing();
+        if let Err(error) = outcome {
+            assert!(matches!(error, Error::DiskFull { .. }), "{error:?}");
         }
+        let end = partition.ends().end;
+        append(&partition, end..end + 1, 100);
+        let next = bench.next(bench.disk.kill());
+        let partition = next.open().expect("opens");
+        assert_eq!(read(&partition), (0, end + 1), "{flush:?} {failing}");
     }
 }
 
@@ -153,16 +157,9 @@ fn a_cut_at_a_lost_header_keeps_the_segments_before_it() {
 // a producer that had written nothing since was forgotten.
 #[test]
 fn producers_are_known_where_the_walk_begins_at_a_removed_segment() {
-    use log_core::clock::Clock;
-    use log_core::record::{BatchBuilder, Codec};
     let bench = Bench::new(FlushPolicy::Os);
     let partition = bench.open().expect("opens");
-    let mut builder = BatchBuilder::new(Codec::None).with_producer(9, 0, 0);
-    let mut batch = || {
-        builder.push(&Record::new(&bytes(0, 100)), bench.clock.now()).expect("fits");
-        builder.finish().expect("a batch")
-    };
-    let first = batch();
+    let first = producers_batch(&bench, 0);
     partition.append_batch(&first).expect("appended");
     append(&partition, 1..7, 10_000);
     bench.background.run_pending();
@@ -173,20 +170,16 @@ fn producers_are_known_where_the_walk_begins_at_a_removed_segment() {
     assert!(next.files(".log").len() == 1, "the first segment is gone");
     let again = partition.append_batch(&first).expect("known");
     assert!(again.duplicate && again.base_offset == 0);
-    partition.append_batch(&batch()).expect("the next one");
+    partition.append_batch(&producers_batch(&bench, 1)).expect("the next one");
 }
 
 // A power cut may keep the header of a new segment and lose its table of producers. The walk began
 // there, since all before was durable: the producers were forgotten, and it was called damage.
 #[test]
 fn a_torn_table_of_producers_is_had_from_the_segment_before() {
-    use log_core::clock::Clock;
-    use log_core::record::{BatchBuilder, Codec};
     let bench = Bench::new(FlushPolicy::Sync);
     let partition = bench.open().expect("opens");
-    let mut builder = BatchBuilder::new(Codec::None).with_producer(9, 0, 0);
-    builder.push(&Record::new(&bytes(0, 100)), bench.clock.now()).expect("fits");
-    let batch = builder.finish().expect("a batch");
+    let batch = producers_batch(&bench, 0);
     partition.append_batch(&batch).expect("appended");
     append(&partition, 1..5, 10_000);
     partition.write(&[Record::new(&bytes(5, 40_000))], None).expect("written");
@@ -203,7 +196,6 @@ fn a_torn_table_of_producers_is_had_from_the_segment_before() {
 // that was set back then stamped earlier than the records before.
 #[test]
 fn append_times_do_not_go_back_over_a_restart() {
-    use log_core::clock::Timestamp;
     let bench = Bench::new(FlushPolicy::Sync);
     let partition = bench.open().expect("opens");
     append(&partition, 0..5, 10_000);

@@ -80,7 +80,7 @@ impl Planned {
 
     /// Its key: some have none.
     pub(crate) fn key(self) -> Option<Vec<u8>> {
-        (self.number % 3 != 0).then(|| format!("key {}", self.number % 7).into_bytes())
+        (!self.number.is_multiple_of(3)).then(|| format!("key {}", self.number % 7).into_bytes())
     }
 
     pub(crate) fn is(self, stored: &Stored) -> bool {
