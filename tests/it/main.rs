@@ -1,4 +1,7 @@
 //! Every integration test, in one binary: it links once.
 
+mod crash_model;
 mod interleavings;
+mod store_cases;
+mod support;
 mod tidy;

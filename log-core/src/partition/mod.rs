@@ -380,7 +380,9 @@ impl Shared {
                 _ => {}
             }
         }
-        if self.policy.load(Ordering::Acquire) != POLICY_OS && self.flush.segments() > 0 {
+        let os = self.policy.load(Ordering::Acquire) == POLICY_OS;
+        // A `log_start` that was told must last, whatever the policy.
+        if (!os || self.raised_log_start()) && self.flush.segments() > 0 {
             match self.sync_now() {
                 // Nothing was synced, so nothing is unknown: the first append tries again.
                 Err(Error::DiskFull { .. } | Error::Io { .. }) | Ok(()) => {}
@@ -388,6 +390,13 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Whether a marker in the last segment has raised `log_start`, and not its header alone.
+    fn raised_log_start(&self) -> bool {
+        let last = self.segments.read().last().cloned();
+        let header = last.as_ref().and_then(|last| last.header().ok());
+        header.is_none_or(|header| self.ends.log_start() > header.log_start)
     }
 
     fn config(&self) -> Arc<TopicConfig> {

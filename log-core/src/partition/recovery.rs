@@ -130,12 +130,17 @@ pub(super) fn recover(
         let durable = walk.durable;
         walk = Walk::new(&*context.disk, dir, &chain, producers_max);
         walk.durable = durable;
-        walk.run(&chain, checkpoint.as_ref(), Some((link, position)))?;
-        walk.last = Last::Records;
-        let cut_off = chain.links.split_off(link + 1);
+        // A segment without a header can't be what the next one goes on from.
+        let lost = chain.links[link].header.is_err() && link > 0;
+        let cut_off = chain.links.split_off(if lost { link } else { link + 1 });
         recovery.hide(&cut_off);
+        let checkpoint = checkpoint.as_ref().filter(|_| cut_off.is_empty());
+        walk.run(&chain, checkpoint, (!lost).then_some((link, position)))?;
+        walk.last = Last::Records;
     }
-    chain.forget_below(walk.log_start);
+    let left_behind = chain.forget_below(walk.log_start);
+    let files = left_behind.iter().map(|link| dir.join(link.name.log_file()));
+    recovery.report.hidden.extend(files);
     recovery.finish(&chain, walk, access)
 }
 
@@ -279,6 +284,7 @@ impl Recovery<'_> {
         (self.report.log_start, self.report.durable_end) = (log_start, durable_end);
         (self.report.end, self.report.walked_bytes) = (end, walk.bytes);
         self.report.damage.extend(walk.producers_fault);
+        self.report.skipped.extend(walk.tables_rebuilt);
         Ok(Recovered {
             ends: Ends { log_start, durable_end, end },
             segments,
@@ -317,7 +323,11 @@ impl Recovery<'_> {
                 let start = link.name.base.max(walk.log_start);
                 let offsets = OffsetRange::new(start, next.name.base.max(start));
                 let found = self.corruption(link, 0, offsets, fault.clone());
-                self.report.damage.push(found);
+                if offsets.is_empty() {
+                    self.report.skipped.push(found);
+                } else {
+                    self.report.damage.push(found);
+                }
             }
         }
         let oldest = chain.links.first().expect("there is a segment");

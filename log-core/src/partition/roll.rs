@@ -87,7 +87,8 @@ impl Shared {
         let header = segment.header().expect("a segment to go on with has a header").clone();
         let end = segment.end().expect("it was closed");
         let index = segment.with_index(Clone::clone)?;
-        let map_bytes = writer.config.segment_max_bytes;
+        // A limit that was lowered since must still leave room for the marker.
+        let map_bytes = writer.config.segment_max_bytes.max(end.position + MARKER_BYTES as u64);
         let place = self.segment_dir();
         let active = ActiveSegment::reopen(&place, header, index, end.position, map_bytes)?;
         active.reserve(MARKER_BYTES)?;

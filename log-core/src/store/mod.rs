@@ -15,6 +15,7 @@ mod group_offsets;
 mod maintenance;
 mod open;
 mod parallel;
+mod rebuild;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use crate::partition::{Ends, PartitionContext, RecoveryReport};
 pub use self::catalog::CATALOG_VERSION;
 pub use self::group_offsets::{Committed, GroupOffsets, GroupPosition, Position};
 pub use self::maintenance::PartitionMaintenance;
+pub use self::rebuild::{Rebuild, RebuiltCatalog};
 pub use self::sweep::Leftover;
 pub use self::topic::Topic;
 

@@ -24,7 +24,7 @@ use crate::name::TopicName;
 use crate::partition::{Access, Partition, PartitionContext, SealedMaps};
 
 pub(super) const TOPICS_DIR: &str = "topics";
-const LOCK_FILE: &str = "LOCK";
+pub(super) const LOCK_FILE: &str = "LOCK";
 
 /// The most partitions that are opened at once: a disk gains little from more.
 const PARALLEL_MAX: usize = 8;

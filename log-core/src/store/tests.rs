@@ -15,7 +15,7 @@ use crate::error::{Error, Fault, Result};
 use crate::name::TopicName;
 use crate::partition::Partition;
 use crate::record::Record;
-use crate::store::{OpenMode, Store, Topic};
+use crate::store::{OpenMode, Rebuild, Store, Topic};
 
 const DATA: &str = "/data";
 
@@ -214,6 +214,40 @@ fn a_catalog_that_is_not_a_catalog_is_named_and_nothing_is_touched() {
     }
     disk.open(&catalog, FileMode::Create).unwrap().write_at(&good, 0).unwrap();
     assert_eq!(values(&reopen(&disk).topic(&name("a")).unwrap().partition(0).unwrap()), ["kept"]);
+}
+
+#[test]
+fn a_lost_catalog_is_made_anew_from_the_directories() {
+    let disk = FaultyDisk::new();
+    let store = create(&disk);
+    let topic = store.create_topic(&name("a-b"), 3, small()).unwrap();
+    append(&topic, 1, "kept").unwrap();
+    let group = crate::name::GroupName::parse("g").unwrap();
+    store.group_offsets().commit(&group, &name("a-b"), 1, 1).unwrap();
+    store.close().unwrap();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let rebuild = |how| Store::rebuild_catalog(DATA, &shared, how);
+    assert_eq!(rebuild(Rebuild::Apply).unwrap(), None);
+
+    let catalog = Path::new(DATA).join("catalog");
+    disk.write_raw(&catalog, 3, b"?");
+    let twin = Path::new(DATA).join("topics").join(format!("a-b-{:032x}", 7));
+    disk.make_dirs(&twin.join("0"));
+    let unclear = rebuild(Rebuild::Apply).unwrap().unwrap();
+    assert_eq!((unclear.unclear.len(), unclear.applied), (2, false));
+    disk.remove_dir(&twin.join("0")).unwrap();
+    disk.remove_dir(&twin).unwrap();
+
+    let would = rebuild(Rebuild::DryRun).unwrap().unwrap();
+    assert!(matches!(open(&disk, OpenMode::MustExist), Err(Error::CatalogDamaged { .. })));
+    let done = rebuild(Rebuild::Apply).unwrap().unwrap();
+    assert_eq!((would.topics, true), (done.topics, done.applied));
+    let store = reopen(&disk);
+    let again = store.topic(&name("a-b")).unwrap();
+    assert_eq!((again.id(), again.partition_count()), (topic.id(), 3));
+    assert_eq!(values(&again.partition(1).unwrap()), ["kept"]);
+    let committed = store.group_offsets().fetch(&group, &name("a-b"), 1).unwrap().unwrap();
+    assert_eq!(committed.offset, 1);
 }
 
 #[test]

@@ -23,6 +23,8 @@ use parking_lot::Mutex;
 
 use self::state::{Place, Shown, State};
 use self::write::{Move, Written};
+
+pub(super) use self::write::offsets_config;
 use super::{Shared, Store, TopicShared};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};

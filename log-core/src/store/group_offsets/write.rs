@@ -185,7 +185,7 @@ impl Shared {
     }
 }
 
-fn offsets_config() -> TopicConfig {
+pub(in crate::store) fn offsets_config() -> TopicConfig {
     TopicConfig {
         segment_max_bytes: SEGMENT_BYTES,
         batch_max_bytes: BATCH_BYTES,
