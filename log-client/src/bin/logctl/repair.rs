@@ -93,18 +93,20 @@ fn dry_run(args: &RepairArgs, directory: &Directory, output: &mut Output) -> Res
 }
 
 fn apply(args: &RepairArgs, directory: &Directory, output: &mut Output) -> Result<Exit> {
-    let mut out_of_reach = false;
-    directory.change(|store| {
-        for mut step in plan(store, args)? {
-            out_of_reach |= step.action == Action::OutOfReach;
-            step.carry_out(store)?;
-            output.fact(&step, &step.text())?;
-        }
-        Ok(())
-    })?;
+    let mut steps = Vec::new();
+    let outcome = directory.change(|store| {
+        steps = plan(store, args)?;
+        steps.iter_mut().try_for_each(|step| step.carry_out(store))
+    });
+    // What was done is told at the end: a reader that goes away stops nothing half way.
+    for step in &steps {
+        output.fact(step, &step.text())?;
+    }
+    outcome?;
     if !output.is_json() {
         output.line("done; `logctl check` says what is still damaged")?;
     }
+    let out_of_reach = steps.iter().any(|step| step.action == Action::OutOfReach);
     Ok(if out_of_reach { Exit::Found } else { Exit::Done })
 }
 
