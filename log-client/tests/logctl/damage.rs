@@ -97,3 +97,22 @@ fn a_damaged_catalog_is_named() {
         logctl.fails(line, 1, "catalog");
     }
 }
+
+#[test]
+fn a_lost_catalog_is_made_anew() {
+    let logctl = Logctl::with_orders();
+    let before = logctl.values("consume orders");
+    fs::write(logctl.dir.path().join("catalog"), b"").unwrap();
+    let ran = logctl.run("check");
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    assert!(ran.err.contains("logctl repair"), "{}", ran.err);
+    let step = &logctl.json("repair --dry-run")[0];
+    assert_eq!(
+        (step["action"].as_str(), step["topic"].as_str()),
+        (Some("rebuild-catalog"), Some("orders"))
+    );
+    assert_eq!(logctl.run("check").code, 1, "a dry run changes nothing");
+    assert_eq!(logctl.run("repair --apply").code, 0);
+    assert_eq!(logctl.values("consume orders"), before);
+    assert!(logctl.ok("check").ends_with(": sound\n"));
+}

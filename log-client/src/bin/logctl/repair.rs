@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 use log_core::disk::{Disk, OsDisk};
 use log_core::offset::{Offset, OffsetRange};
-use log_core::store::Store;
+use log_core::store::{Rebuild, Store};
 use serde::Serialize;
 
+use crate::catalog;
 use crate::directory::{Directory, topic, topics};
 use crate::failure::{Exit, Result};
 use crate::output::{Output, count};
@@ -18,7 +19,8 @@ Examples:
   logctl --data ./data repair --dry-run
   logctl --data ./data repair --apply orders
 What is damaged is isolated when a store is opened: it can't be read, all else can, and appends
-go on. Two things are left:
+go on. Three things are left:
+  - A catalog that can't be read is made anew from the topics' directories, with default settings.
   - A partition whose end can't be proven takes no writes. Repair lets appends go on behind
     everything that is known to have been acknowledged; what lies before and can't be read is
     given up, and stays told as corrupt. No stored byte is removed.
@@ -72,6 +74,10 @@ struct Step {
 }
 
 pub(crate) fn run(args: &RepairArgs, directory: &Directory, output: &mut Output) -> Result<Exit> {
+    let how = if args.apply { Rebuild::Apply } else { Rebuild::DryRun };
+    if let Some(exit) = catalog::rebuild(directory.path(), how, output)? {
+        return Ok(exit);
+    }
     if args.apply { apply(args, directory, output) } else { dry_run(args, directory, output) }
 }
 
