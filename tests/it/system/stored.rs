@@ -1,0 +1,1 @@
+//! Files of a partition as they lie on disk: which there are, where batches begin.
