@@ -13,6 +13,9 @@ pub const BATCH_LIMIT_BYTES: u32 = 256 * 1024 * 1024;
 /// The most partitions that a topic can have.
 pub const PARTITIONS_LIMIT: u32 = 10_000;
 
+/// The longest text that a group can keep with a committed offset.
+pub const COMMIT_METADATA_LIMIT_BYTES: usize = 4096;
+
 /// When an append is acknowledged.
 ///
 /// | policy | acknowledged when | lost if the process dies | lost if the machine dies |
@@ -53,7 +56,9 @@ pub struct TopicConfig {
     pub flush: FlushPolicy,
     /// What is removed, and when.
     pub retention: RetentionPolicy,
-    /// A segment is closed, and a new one begun, before it grows past this.
+    /// A segment is closed, and a new one begun, before it grows past this. At most two segments
+    /// of a partition are unsynced, so this bounds what a policy other than `Sync` leaves to the
+    /// kernel before appends wait, and what opening after a crash has to walk.
     pub segment_max_bytes: u64,
     /// A segment with records in it is closed after this time, so that retention can reach it.
     pub segment_max_age: Option<Duration>,
@@ -78,7 +83,7 @@ impl Default for TopicConfig {
         TopicConfig {
             flush: FlushPolicy::Sync,
             retention: RetentionPolicy::default(),
-            segment_max_bytes: 128 * 1024 * 1024,
+            segment_max_bytes: 1024 * 1024 * 1024,
             segment_max_age: None,
             record_max_bytes: 1024 * 1024,
             batch_max_bytes: 8 * 1024 * 1024,

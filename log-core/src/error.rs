@@ -230,6 +230,40 @@ pub enum Error {
         offset: Offset,
     },
 
+    /// A group can't commit an offset that is not there yet: what comes after it would be skipped.
+    #[error(
+        "group {group} can't commit {offset} for {topic}/{partition}: the partition ends at {end}"
+    )]
+    OffsetBeyondEnd {
+        /// The group.
+        group: String,
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: u32,
+        /// What came.
+        offset: Offset,
+        /// One past the newest record that can be read.
+        end: Offset,
+    },
+
+    /// The topic was deleted, and another one has its name now.
+    #[error("topic {0} was deleted and made anew: look it up again, and start from its beginning")]
+    StaleTopic(TopicName),
+
+    /// The list of topics can't be read, so nothing is opened; the topics' files are untouched.
+    #[error(
+        "{} is damaged ({fault}): put a backup of it back, or have it made anew from the topics' \
+         directories with `logctl repair`",
+        path.display()
+    )]
+    CatalogDamaged {
+        /// The catalog's file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: Fault,
+    },
+
     /// The store, or the topic, was closed or deleted while it was in use.
     #[error("{what} is closed")]
     Closed {
@@ -359,5 +393,11 @@ pub enum Fault {
         what: &'static str,
         /// What is there.
         found: u32,
+    },
+    /// A structure does not decode to what it should be.
+    #[error("the structure is malformed: {what}")]
+    Structure {
+        /// What is wrong.
+        what: String,
     },
 }

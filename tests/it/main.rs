@@ -1,6 +1,8 @@
 //! Every integration test, in one binary: it links once.
 
+mod interleavings;
 mod kill;
 mod power_cut;
+mod store_cases;
 mod system;
 mod tidy;

@@ -94,7 +94,6 @@ impl Partition {
     pub fn write(&self, records: &[Record<'_>], expected_end: Option<Offset>) -> Result<Appended> {
         let shared = &*self.0;
         let now = shared.context.clock.now();
-        shared.admit()?;
         let mut writer = shared.writer.lock();
         let limits = writer.limits();
         let len = check_records(records, now, &limits)?;
@@ -113,7 +112,6 @@ impl Partition {
         let shared = &*self.0;
         let header = verify_produced(batch, &shared.config().limits())?;
         let now = shared.context.clock.now();
-        shared.admit()?;
         let mut writer = shared.writer.lock();
         if let Verdict::Duplicate(base_offset) = writer.producers.judge(&header)? {
             let end = base_offset + u64::from(header.record_count);
@@ -146,13 +144,13 @@ impl Shared {
     /// Under `Interval`: waits where the window of what may be lost would grow past its bounds,
     /// and has it synced in the background when half of it is used.
     #[inline]
-    fn admit(&self) -> Result<()> {
+    fn admit(&self, len: usize) -> Result<()> {
         if !self.bounds_loss() {
             return Ok(());
         }
         let FlushPolicy::Interval { every, bytes } = self.config().flush else { return Ok(()) };
         let (unsynced, age) = self.unsynced.window(self.context.clock.monotonic());
-        if unsynced >= bytes || age >= every {
+        if unsynced > 0 && (unsynced + len as u64 > bytes || age >= every) {
             return self.sync_now();
         }
         if unsynced >= bytes / 2 || age >= every / 2 {
@@ -172,6 +170,7 @@ impl Shared {
     ) -> Result<Appended> {
         let now = now.max(writer.last_append_time);
         let way = self.write_way(&writer.config);
+        self.admit(len)?;
         self.make_room(writer, len, way, now)?;
         let base_offset = writer.end;
         let header = self.put(writer, len, way, now, fill)?;
@@ -180,8 +179,12 @@ impl Shared {
         writer.unproven = true;
         writer.producers.note(&header, writer.config.producers_max as usize);
         self.ends.raise_end(writer.end);
-        if let FlushPolicy::Interval { .. } = writer.config.flush {
+        if let FlushPolicy::Interval { bytes, .. } = writer.config.flush {
             self.unsynced.wrote(len as u64, self.context.clock.monotonic());
+            if len as u64 > bytes {
+                // It is more than may be lost all by itself.
+                self.sync_now()?;
+            }
         }
         Ok(Appended { base_offset, end: writer.end, append_time: now, duplicate: false })
     }

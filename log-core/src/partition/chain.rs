@@ -137,17 +137,16 @@ impl Chain {
         Ok(())
     }
 
-    /// Drops the links whose files retention has removed: they lie below `log_start`.
-    pub(super) fn forget_below(&mut self, log_start: Offset) {
-        let mut keep = Vec::new();
-        let mut links = std::mem::take(&mut self.links).into_iter().peekable();
-        while let Some(link) = links.next() {
-            let ends_below = links.peek().is_some_and(|next| next.name.base <= log_start);
-            if !(ends_below && link.header == Err(Fault::FileMissing)) {
-                keep.push(link);
-            }
-        }
-        self.links = keep;
+    /// Drops the links up to the last one whose file retention has removed: they lie below
+    /// `log_start`. What was found in place of older ones is a file that an unclean stop has left
+    /// behind, and no part of the log; it is returned.
+    pub(super) fn forget_below(&mut self, log_start: Offset) -> Vec<Link> {
+        let removed = self.links.windows(2).rposition(|pair| {
+            pair[1].name.base <= log_start && pair[0].header == Err(Fault::FileMissing)
+        });
+        let mut gone: Vec<_> = self.links.drain(..removed.map_or(0, |at| at + 1)).collect();
+        gone.retain(|link| link.header != Err(Fault::FileMissing));
+        gone
     }
 }
 

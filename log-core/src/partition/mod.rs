@@ -59,7 +59,7 @@ pub use read::{Batches, Fetched};
 pub use recovery::{Cut, RecoveryReport};
 pub use retention::RemovedSegment;
 
-pub use crate::segment::PartitionId;
+pub use crate::segment::{PartitionId, SealedMaps};
 
 /// What a partition shares with the others of its store.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ pub struct PartitionContext {
     /// Where work goes that may block.
     pub background: Background,
     /// The cap on maps of sealed segments.
-    pub maps: Arc<crate::segment::SealedMaps>,
+    pub maps: Arc<SealedMaps>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// How long a leader of a group commit waits for followers.
@@ -154,7 +154,7 @@ impl Partition {
         };
         let place = context.segment_dir(dir);
         let spare = Spare::create(&place, HEADER_BYTES as u64, WriteWay::Write, 0)?;
-        let segment = ActiveSegment::create(&place, header, &[], spare)?;
+        let segment = ActiveSegment::create(&place, header, &[], spare, 0)?;
         segment.file().sync()?;
         context.disk.sync_dir(dir)
     }

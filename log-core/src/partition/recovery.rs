@@ -135,7 +135,9 @@ pub(super) fn recover(
         let cut_off = chain.links.split_off(link + 1);
         recovery.hide(&cut_off);
     }
-    chain.forget_below(walk.log_start);
+    let left_behind = chain.forget_below(walk.log_start);
+    let files = left_behind.iter().map(|link| dir.join(link.name.log_file()));
+    recovery.report.hidden.extend(files);
     recovery.finish(&chain, walk, access)
 }
 
@@ -279,6 +281,7 @@ impl Recovery<'_> {
         (self.report.log_start, self.report.durable_end) = (log_start, durable_end);
         (self.report.end, self.report.walked_bytes) = (end, walk.bytes);
         self.report.damage.extend(walk.producers_fault);
+        self.report.skipped.extend(walk.tables_rebuilt);
         Ok(Recovered {
             ends: Ends { log_start, durable_end, end },
             segments,
@@ -317,7 +320,11 @@ impl Recovery<'_> {
                 let start = link.name.base.max(walk.log_start);
                 let offsets = OffsetRange::new(start, next.name.base.max(start));
                 let found = self.corruption(link, 0, offsets, fault.clone());
-                self.report.damage.push(found);
+                if offsets.is_empty() {
+                    self.report.skipped.push(found);
+                } else {
+                    self.report.damage.push(found);
+                }
             }
         }
         let oldest = chain.links.first().expect("there is a segment");

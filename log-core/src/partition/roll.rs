@@ -87,7 +87,8 @@ impl Shared {
         let header = segment.header().expect("a segment to go on with has a header").clone();
         let end = segment.end().expect("it was closed");
         let index = segment.with_index(Clone::clone)?;
-        let map_bytes = writer.config.segment_max_bytes;
+        // A limit that was lowered since must still leave room for the marker.
+        let map_bytes = writer.config.segment_max_bytes.max(end.position + MARKER_BYTES as u64);
         let place = self.segment_dir();
         let active = ActiveSegment::reopen(&place, header, index, end.position, map_bytes)?;
         active.reserve(MARKER_BYTES)?;
@@ -118,7 +119,15 @@ impl Shared {
         }
         let Phase::Active(old) = &writer.phase else { unreachable!("only an active one rolls") };
         let epoch = writer.epoch;
-        let next = self.begin_segment(writer, Some(predecessor(old)), epoch, len, way, now)?;
+        let next = match self.begin_segment(writer, Some(predecessor(old)), epoch, len, way, now) {
+            Ok(next) => next,
+            Err(error @ Error::DiskFull { .. }) => return Err(error),
+            Err(error) => {
+                // There may be a file now that says where the old segment ends.
+                self.abandon(writer);
+                return Err(error);
+            }
+        };
         self.publish_segment(writer, next);
         self.context.metrics.segments_rolled.add(1);
         self.seal_soon()
@@ -182,19 +191,18 @@ impl Shared {
                 Spare::create(&self.segment_dir(), map_bytes, way, len as u64)?
             }
         };
-        let active = ActiveSegment::create(&self.segment_dir(), header, &producers, spare)?;
-        active.reserve(len)?;
-        Ok(active)
+        ActiveSegment::create(&self.segment_dir(), header, &producers, spare, len)
     }
 
     /// Makes a new segment the active one: readers find it, and syncs cover it, from here on.
     fn publish_segment(&self, writer: &mut Writer, next: ActiveSegment) {
         let (segment, file) = (Arc::clone(next.segment()), Arc::clone(next.file()));
-        self.flush.add(Pending::written(Arc::clone(&segment), file, true));
-        self.segments.write().push(segment);
+        // The old one has its end before anybody can find its successor, and seal it.
         if let Phase::Active(old) = std::mem::replace(&mut writer.phase, Phase::Active(next)) {
             old.seal(writer.end);
         }
+        self.flush.add(Pending::written(Arc::clone(&segment), file, true));
+        self.segments.write().push(segment);
     }
 }
 

@@ -64,7 +64,9 @@ impl Tail {
             if left.is_zero() {
                 break false;
             }
-            self.changed.wait_for(&mut callbacks, left);
+            if self.changed.wait_for(&mut callbacks, left).timed_out() {
+                break readable_end() > from;
+            }
         };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         reached

@@ -49,6 +49,8 @@ pub(super) struct Walk<'a> {
     pub(super) last_append_time: Timestamp,
     pub(super) producers: ProducerState,
     pub(super) producers_fault: Option<Corruption>,
+    /// Tables of producers that could not be read, and were had from the segment before.
+    pub(super) tables_rebuilt: Vec<Corruption>,
     pub(super) spots: Vec<Spot>,
     /// The name, end position, and index of each segment that was walked.
     pub(super) walked: Vec<(SegmentName, u64, SegmentIndex)>,
@@ -83,9 +85,11 @@ impl<'a> Walk<'a> {
             log_start: headers().map(|header| header.log_start).max().unwrap_or(0),
             end: 0,
             last: Last::Nothing,
-            last_append_time: Timestamp::MIN,
+            // A segment is begun no earlier than the last append before it.
+            last_append_time: headers().map(|h| h.created).max().unwrap_or(Timestamp::MIN),
             producers: ProducerState::default(),
             producers_fault: None,
+            tables_rebuilt: Vec::new(),
             spots: Vec::new(),
             walked: Vec::new(),
             bytes: 0,
@@ -101,13 +105,16 @@ impl<'a> Walk<'a> {
         stop: Option<(usize, u64)>,
     ) -> Result<()> {
         let links = &chain.links;
-        let first = self.first_unsynced(links);
+        let first = self.first_with_producers(links)?;
         self.end = links[first].name.base;
-        if let Ok(header) = &links[first].header {
-            self.load_producers(header)?;
-        }
         let until = stop.map_or(links.len(), |(link, _)| link + 1);
         for at in first..until {
+            // A segment that is lost, or was removed by retention, tells of no producers: the
+            // next one knows them all.
+            let untold = at == first || links[at - 1].header.is_err();
+            if let (true, Ok(header)) = (untold, &links[at].header) {
+                self.producers_fault = self.load_producers(header)?;
+            }
             let shortcut = checkpoint.filter(|_| at + 1 == links.len());
             let limit = stop.filter(|(link, _)| *link == at).map(|(_, position)| position);
             self.walk_link(at, &links[at], shortcut, limit)?;
@@ -124,9 +131,22 @@ impl<'a> Walk<'a> {
         bases.take_while(|base| *base <= self.durable).count()
     }
 
-    fn load_producers(&mut self, header: &SegmentHeader) -> Result<()> {
+    /// Where to begin: a crash may have kept the header of a new segment and lost its table of
+    /// producers; the segment before it gives the same table, once it is walked.
+    fn first_with_producers(&mut self, links: &[Link]) -> Result<usize> {
+        let mut first = self.first_unsynced(links);
+        while let (Ok(header), true) = (&links[first].header, first > 0) {
+            let Some(fault) = self.load_producers(header)? else { break };
+            self.tables_rebuilt.push(fault);
+            first -= 1;
+        }
+        Ok(first)
+    }
+
+    /// Returns what is wrong with the table, if it can't be read.
+    fn load_producers(&mut self, header: &SegmentHeader) -> Result<Option<Corruption>> {
         if header.producers_length == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let path = self.dir.join(header.name.log_file());
         let file = self.disk.open(&path, FileMode::Read)?;
@@ -144,10 +164,10 @@ impl<'a> Walk<'a> {
             Err(fault) => {
                 let offsets = OffsetRange::new(header.name.base, header.name.base);
                 let position = HEADER_BYTES as u64;
-                self.producers_fault = Some(Corruption { path, position, offsets, fault });
+                return Ok(Some(Corruption { path, position, offsets, fault }));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn walk_link(

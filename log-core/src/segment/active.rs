@@ -73,11 +73,10 @@ impl Spare {
     pub fn create(place: &SegmentDir, map_bytes: u64, way: WriteWay, ahead: u64) -> Result<Spare> {
         let path = place.dir.join(SPARE_FILE);
         let file = place.disk.open(&path, FileMode::Create)?;
-        file.allocate((HEADER_BYTES as u64 + ahead).min(map_bytes))?;
         let writer = file.map(map_bytes)?;
         let map = Arc::clone(writer.file());
-        let prepared = Prepared::new(Arc::clone(&file), map, HEADER_BYTES as u64)?;
-        let prepared = Arc::new(prepared);
+        let prepared = Arc::new(Prepared::new(Arc::clone(&file), map, HEADER_BYTES as u64));
+        prepared.allocate_until((HEADER_BYTES as u64 + ahead).min(map_bytes))?;
         if way == WriteWay::Store {
             prepared.populate_until(HEADER_BYTES as u64 + ahead);
         }
@@ -93,19 +92,22 @@ impl Spare {
 
 impl ActiveSegment {
     /// Begins a segment: header and table of producers are written, nothing is synced. A spare
-    /// becomes the segment; the name appears only once the header is in the file.
+    /// becomes the segment; the name appears only once the header is in the file, and room for a
+    /// first batch of `len` bytes: a file with the name of a segment says where its predecessor
+    /// ends, so nothing must fail behind it.
     ///
     /// # Errors
-    /// `Io`; `DiskFull`: there is no new segment then.
+    /// `DiskFull`: there is no new segment then. `Io`: there may be one.
     pub fn create(
         place: &SegmentDir,
         header: SegmentHeader,
         producers: &[u8],
         spare: Spare,
+        len: usize,
     ) -> Result<ActiveSegment> {
         let Spare { path, file, mut writer, prepared } = spare;
         let data_start = u64::from(header.data_start);
-        prepared.allocate_until(data_start)?;
+        prepared.allocate_until(data_start + len as u64)?;
         file.write_at(&header.encode(), 0)?;
         if !producers.is_empty() {
             file.write_at(producers, HEADER_BYTES as u64)?;
@@ -140,7 +142,7 @@ impl ActiveSegment {
         let mut writer = file.map(map_bytes.max(position))?;
         writer.publish(position);
         let map = Arc::clone(writer.file());
-        let prepared = Arc::new(Prepared::new(file, map, position)?);
+        let prepared = Arc::new(Prepared::new(file, map, position));
         let seed = header.seed();
         let segment = Segment::reopened(place.clone(), header, Arc::clone(writer.file()), index);
         Ok(ActiveSegment { segment, writer, seed, position, prepared, scratch: Vec::new() })
@@ -260,10 +262,11 @@ impl ActiveSegment {
 }
 
 impl Prepared {
-    fn new(file: Arc<dyn DiskFile>, map: Arc<MappedFile>, began_at: u64) -> Result<Prepared> {
-        let allocated = AtomicU64::new(file.size()?);
-        let (claimed, busy) = (AtomicU64::new(began_at), AtomicBool::new(false));
-        Ok(Prepared { file, map, allocated, claimed, began_at, busy })
+    /// Nothing is taken as allocated that this process has not allocated: a file that was copied
+    /// may have holes, and a store into one of them can be a signal.
+    fn new(file: Arc<dyn DiskFile>, map: Arc<MappedFile>, began_at: u64) -> Prepared {
+        let (allocated, claimed) = (AtomicU64::new(0), AtomicU64::new(began_at));
+        Prepared { file, map, allocated, claimed, began_at, busy: AtomicBool::new(false) }
     }
 
     /// As far ahead as the appends of this process have come, within limits: a partition that

@@ -81,8 +81,8 @@ struct Mapped {
     /// A bit for each `POPULATE_BYTES`.
     populated: Bits,
     /// A bit for each `VERIFIED_BYTES` in which a batch begins whose body was found sound. What is
-    /// published never changes, so once is enough while it stays mapped.
-    verified: Bits,
+    /// published never changes, so once is enough while it stays mapped. Made when first needed.
+    verified: OnceLock<Bits>,
 }
 
 /// Bits that are set once and never cleared.
@@ -273,20 +273,19 @@ impl Segment {
 impl Mapped {
     fn new(file: Arc<MappedFile>, cold_below: u64) -> Mapped {
         let populated = Bits::new(file.len().div_ceil(POPULATE_BYTES));
-        let verified = Bits::new(file.len().div_ceil(VERIFIED_BYTES));
-        Mapped { file, cold_below, populated, verified }
+        Mapped { file, cold_below, populated, verified: OnceLock::new() }
     }
 
     /// Checks the body of the batch at `position`, the first time that it is asked of a large one.
     fn verify(&self, batch: &BatchView<'_>, position: u64) -> std::result::Result<(), Fault> {
-        let (large, bit) =
-            (batch.bytes().len() as u64 >= VERIFIED_BYTES, position / VERIFIED_BYTES);
-        if large && self.verified.is_set(bit) {
-            return Ok(());
+        if (batch.bytes().len() as u64) < VERIFIED_BYTES {
+            return batch.check_body();
         }
-        batch.check_body()?;
-        if large {
-            self.verified.set(bit);
+        let all = || Bits::new(self.file.len().div_ceil(VERIFIED_BYTES));
+        let (verified, bit) = (self.verified.get_or_init(all), position / VERIFIED_BYTES);
+        if !verified.is_set(bit) {
+            batch.check_body()?;
+            verified.set(bit);
         }
         Ok(())
     }

@@ -1,0 +1,150 @@
+//! Replay: builds the state from `__offsets` when the store is opened, and clamps positions.
+
+use std::sync::Arc;
+
+use super::state::{Commit, Doubt, Place, Shown, State};
+use super::stored::{OFFSETS_VERSION, Stored, Unusable, decode};
+use crate::error::{Corruption, Error, Result};
+use crate::name::{GroupName, TopicName};
+use crate::offset::{Offset, OffsetRange};
+use crate::partition::Partition;
+use crate::record::RecordView;
+use crate::store::Shared;
+
+const READ_BYTES: usize = 1024 * 1024;
+
+impl Shared {
+    /// Reads what was committed. A log of it that can't be read is no reason not to open the
+    /// store: whoever asks for a committed offset is told.
+    pub(in crate::store) fn load_offsets(&self) {
+        let Ok(topic) = self.topic(&TopicName::offsets()) else { return };
+        let known: Vec<u128> = self.all_topics().iter().map(|topic| topic.id).collect();
+        let loaded = topic.partition(0).and_then(|log| {
+            let mut state = replay(&log, &known)?;
+            let clamped = self.clamp(&mut state);
+            if !clamped.is_empty() {
+                state.unwritten = !self.read_only && self.write_clamped(&log, &clamped).is_err();
+            }
+            state.log = Some(log);
+            Ok(state)
+        });
+        let loaded = loaded.unwrap_or_else(State::refusing);
+        *self.offsets.state.lock() = loaded;
+    }
+
+    /// Moves positions past the end of their partition back to it.
+    fn clamp(&self, state: &mut State) -> Vec<(GroupName, Place, Arc<Commit>)> {
+        let mut clamped = Vec::new();
+        for topic in self.all_topics() {
+            for (number, partition) in topic.open_partitions() {
+                // Where the end is not known, nothing is past it.
+                if partition.recovery_report().end_unproven {
+                    continue;
+                }
+                let (end, place) = (partition.ends().end, (topic.id, number));
+                let past = state
+                    .all_shown()
+                    .filter(|(_, at, shown)| *at == place && shown.commit.offset > end);
+                clamped.extend(past.map(|(group, _, shown)| {
+                    (group.clone(), place, Arc::new(clamped_to(end, &shown.commit)))
+                }));
+            }
+        }
+        for (group, place, commit) in &clamped {
+            let recorded = state.shown(group, *place).map_or(0, |shown: &Shown| shown.recorded_end);
+            state.show(group, *place, Some(Arc::clone(commit)), recorded);
+        }
+        clamped
+    }
+
+    /// Makes it durable, before anything is appended that the old positions would skip.
+    fn write_clamped(
+        &self,
+        log: &Partition,
+        clamped: &[(GroupName, Place, Arc<Commit>)],
+    ) -> Result<()> {
+        for chunk in clamped.chunks(1_000) {
+            let entries =
+                chunk.iter().map(|(group, place, commit)| (group, *place, Some(&**commit)));
+            let (end, _) = self.append_entries(log, entries)?;
+            log.wait_durable(end)?;
+        }
+        Ok(())
+    }
+}
+
+fn clamped_to(end: Offset, commit: &Commit) -> Commit {
+    let clamped_from = commit.clamped_from.or(Some(commit.offset));
+    Commit { offset: end, clamped_from, ..commit.clone() }
+}
+
+fn replay(log: &Partition, known: &[u128]) -> Result<State> {
+    let mut state = State::default();
+    let mut from = log.ends().log_start;
+    let end = log.readable_end();
+    while from < end {
+        let mut unusable = None;
+        let fetched = log.read(from, READ_BYTES).and_then(|fetched| {
+            fetched.for_each(|record| {
+                if let Err(error) = apply(&mut state, log, known, &record) {
+                    unusable.get_or_insert(error);
+                }
+            })?;
+            Ok(fetched)
+        });
+        match (fetched, unusable) {
+            (_, Some(error @ Error::NewerFormat { .. })) => return Err(error),
+            (Ok(fetched), None) if fetched.next > from => {
+                state.appended_bytes += fetched.bytes.len() as u64;
+                from = fetched.next;
+            }
+            (Ok(_), None) => break,
+            (Ok(fetched), Some(Error::Corrupt(corruption))) => {
+                doubt(&mut state, corruption);
+                from = fetched.next;
+            }
+            (Err(Error::Corrupt(corruption)), _) if corruption.offsets.end > from => {
+                from = corruption.offsets.end;
+                doubt(&mut state, corruption);
+            }
+            (Err(error), _) | (_, Some(error)) => return Err(error),
+        }
+    }
+    if log.recovery_report().end_unproven {
+        let error = Error::EndUnproven { path: log.path().to_path_buf(), at_least: end };
+        state.doubt = Some(Doubt { error, sure_from: Offset::MAX });
+    }
+    Ok(state)
+}
+
+fn doubt(state: &mut State, corruption: Corruption) {
+    let sure_from = corruption.offsets.end;
+    state.doubt = Some(Doubt { error: Error::Corrupt(corruption), sure_from });
+}
+
+fn apply(
+    state: &mut State,
+    log: &Partition,
+    known: &[u128],
+    record: &RecordView<'_>,
+) -> Result<()> {
+    let path = log.path().to_path_buf();
+    match decode(record) {
+        Ok(Stored { group, place, commit }) => {
+            // Topics that are gone have left their entries here until the next snapshot.
+            if known.contains(&place.0) {
+                state.show(&group, place, commit.map(Arc::new), record.offset + 1);
+            }
+            Ok(())
+        }
+        Err(Unusable::Newer(version)) => Err(Error::NewerFormat {
+            path,
+            found: u32::from(version),
+            supported: u32::from(OFFSETS_VERSION),
+        }),
+        Err(Unusable::Malformed(fault)) => {
+            let offsets = OffsetRange::new(record.offset, record.offset + 1);
+            Err(Error::Corrupt(Corruption { path, position: 0, offsets, fault }))
+        }
+    }
+}
