@@ -3,6 +3,7 @@
 mod interleavings;
 mod kill;
 mod power_cut;
+mod sealing;
 mod store_cases;
 mod system;
 mod tidy;
