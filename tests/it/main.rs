@@ -1,5 +1,7 @@
 //! Every integration test, in one binary: it links once.
 
+mod bad_input;
+mod full_disk;
 mod interleavings;
 mod kill;
 mod power_cut;
