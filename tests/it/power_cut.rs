@@ -150,7 +150,7 @@ fn after_cut(ledger: &mut Ledger, dir: &Path, run: &Run, said: &[Line], sum: &mu
         }
         sum.acknowledged += ledger.acknowledged();
         match run.may_lose {
-            Loss::Nothing => sum.lost_under_sync += compared.lost.len(),
+            Loss::Nothing | Loss::Waiting => sum.lost_under_sync += compared.lost.len(),
             Loss::Suffix => sum.lost_elsewhere += compared.lost.len(),
         }
         for report in &compared.reports {

@@ -3,7 +3,6 @@
 pub(crate) mod ledger;
 pub(crate) mod mount;
 pub(crate) mod process;
-pub(crate) mod stored;
 
 use std::io::Write;
 use std::path::Path;
@@ -28,11 +27,6 @@ pub(crate) mod counts {
     /// Kills at random instants: `LOG_KILL_INSTANTS`.
     pub(crate) fn kill_instants() -> u64 {
         setting("LOG_KILL_INSTANTS", 40)
-    }
-
-    /// Records of the tests whose size is a matter of patience: `LOG_CASE_RECORDS`.
-    pub(crate) fn case_records() -> u64 {
-        setting("LOG_CASE_RECORDS", 20_000)
     }
 
     /// Where random choices begin: `LOG_SEED`.
@@ -80,6 +74,12 @@ pub(crate) fn now() -> Instant {
 #[expect(clippy::disallowed_methods, reason = "tests of real processes take real time")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
+}
+
+/// Removes a file, as a person would.
+#[expect(clippy::disallowed_methods, reason = "the file is none of a store's")]
+pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
+    std::fs::remove_file(path)
 }
 
 /// Copies a directory with all that is in it, holes kept.

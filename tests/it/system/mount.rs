@@ -21,7 +21,8 @@ pub(crate) enum Kind {
 pub(crate) struct Mounted {
     /// Where it is mounted.
     pub(crate) dir: PathBuf,
-    kind: Kind,
+    /// What it is.
+    pub(crate) kind: Kind,
     image: PathBuf,
     options: String,
     mounted: bool,

@@ -105,11 +105,6 @@ impl Victim {
         Victim { child, lines, stderr }
     }
 
-    /// What it says next; `None` if it ended, or said nothing for so long.
-    pub(crate) fn next(&self, patience: Duration) -> Option<Line> {
-        self.lines.recv_timeout(patience).ok()
-    }
-
     /// Listens until it says something that is `wanted`; returns all that it said, and whether it
     /// came to that.
     pub(crate) fn listen(
@@ -190,11 +185,6 @@ impl Ended {
         let last = self.said.last();
         assert!(fine, "it died: {}, {last:?}, {}", self.status, self.stderr);
         self
-    }
-
-    /// The errors that it met.
-    pub(crate) fn failures(&self) -> Vec<(&str, &str)> {
-        failures(&self.said)
     }
 }
 

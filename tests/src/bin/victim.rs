@@ -293,7 +293,8 @@ impl Lane<'_> {
     }
 
     fn first_number(&self, turn: u64) -> u64 {
-        self.settings.life << 40 | u64::from(self.thread) << 32 | turn * self.settings.batch
+        let lane = (self.settings.life << 40) | (u64::from(self.thread) << 32);
+        lane + turn * self.settings.batch
     }
 
     fn append(&self, builder: Option<&mut BatchBuilder>, first: u64, len: usize) -> Result<()> {
