@@ -253,8 +253,7 @@ pub enum Error {
 
     /// The list of topics can't be read, so nothing is opened; the topics' files are untouched.
     #[error(
-        "{} is damaged ({fault}): put a backup of it back, or have it made anew from the topics' \
-         directories with `logctl repair`",
+        "{} is damaged ({fault}): put a backup of it back; the topics' files are untouched",
         path.display()
     )]
     CatalogDamaged {

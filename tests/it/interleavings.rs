@@ -17,16 +17,16 @@ fn whoever_sees_the_end_sees_the_bytes() {
             let (bytes, published, end) = (bytes.clone(), published.clone(), end.clone());
             thread::spawn(move || {
                 for at in 0..2 {
-                    bytes[at as usize].store(at + 1, Ordering::Relaxed);
-                    published.store(at + 1, Ordering::Release);
-                    end.store(at + 1, Ordering::Release);
+                    bytes[at].store(at as u64 + 1, Ordering::Relaxed);
+                    published.store(at as u64 + 1, Ordering::Release);
+                    end.store(at as u64 + 1, Ordering::Release);
                 }
             })
         };
         let seen = end.load(Ordering::Acquire);
         assert!(published.load(Ordering::Acquire) >= seen, "the segment reaches the end");
-        for at in 0..seen {
-            assert_eq!(bytes[at as usize].load(Ordering::Relaxed), at + 1);
+        for at in 0..usize::try_from(seen).unwrap() {
+            assert_eq!(bytes[at].load(Ordering::Relaxed), at as u64 + 1);
         }
         writer.join().unwrap();
     });
@@ -82,13 +82,13 @@ struct Flush {
 impl Flush {
     fn append_and_wait(&self) {
         let mine = self.end.fetch_add(1, Ordering::AcqRel) + 1;
-        let mut syncing = self.syncing.lock().unwrap();
+        let mut syncing = self.syncing.lock().expect("nobody panics");
         loop {
             if self.durable.load(Ordering::Acquire) >= mine {
                 break;
             }
             if *syncing {
-                syncing = self.done.wait(syncing).unwrap();
+                syncing = self.done.wait(syncing).expect("nobody panics");
                 continue;
             }
             *syncing = true;
@@ -96,7 +96,7 @@ impl Flush {
             let end = self.end.load(Ordering::Acquire);
             self.on_disk.fetch_max(end, Ordering::AcqRel);
             self.durable.fetch_max(end, Ordering::AcqRel);
-            syncing = self.syncing.lock().unwrap();
+            syncing = self.syncing.lock().expect("nobody panics");
             *syncing = false;
             self.done.notify_all();
         }

@@ -78,6 +78,11 @@ impl Flush {
         self.pending.lock().iter().any(|pending| std::ptr::eq(&**pending.segment(), segment))
     }
 
+    /// Whether bytes that were read back after an unclean stop were not synced since.
+    pub(super) fn holds_read_back(&self) -> bool {
+        self.pending.lock().iter().any(|pending| pending.is_read_back())
+    }
+
     /// The error of the sync that failed, if one has.
     pub(super) fn failed(&self) -> Option<Error> {
         self.state.lock().failed.clone()

@@ -70,6 +70,11 @@ impl Pending {
         self.abandoned.store(true, Ordering::Release);
     }
 
+    /// Whether some of it was read back after an unclean stop and not synced since.
+    pub(super) fn is_read_back(&self) -> bool {
+        !self.read_back.lock().is_empty()
+    }
+
     pub(super) fn segment(&self) -> &Arc<Segment> {
         &self.segment
     }

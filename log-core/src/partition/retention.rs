@@ -143,6 +143,10 @@ impl Shared {
             let Some(oldest) = oldest else { break };
             match self.removable(&oldest) {
                 Some(end) if end <= self.ends.log_start() => {
+                    // After an unclean stop the marker may be in the page cache alone.
+                    if self.flush.holds_read_back() {
+                        self.sync_now()?;
+                    }
                     removed.push(self.remove(&oldest, end)?);
                 }
                 _ => break,

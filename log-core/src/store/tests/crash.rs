@@ -75,6 +75,8 @@ const ALTER: Case = Case {
 };
 
 fn prepare(disk: &FaultyDisk) -> Store {
+    // What a file may grow to is copied with each disk: it need not be much.
+    disk.set_file_capacity(128 * 1024);
     let store = create(disk);
     let base = store.create_topic(&name("base"), 2, small()).unwrap();
     append(&base, 1, "kept").unwrap();

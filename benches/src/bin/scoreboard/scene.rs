@@ -1,0 +1,45 @@
+//! Scene: where a run happens, and how large it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use benches::{Outcome, peers};
+use tempfile::TempDir;
+
+use crate::args::Args;
+
+/// How many times each side is measured.
+pub(crate) const ROUNDS: usize = 3;
+
+pub(crate) struct Scene {
+    /// Removed with all that is in it when the run ends.
+    base: TempDir,
+    quick: bool,
+    /// The peers that take part.
+    pub(crate) peers: &'static [peers::Entry],
+}
+
+impl Scene {
+    pub(crate) fn new(args: &Args) -> Outcome<Scene> {
+        let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("target"));
+        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        // Absolute: children may run elsewhere.
+        let base =
+            tempfile::Builder::new().prefix("scoreboard-").tempdir_in(dir.canonicalize()?)?;
+        Ok(Scene { base, quick: args.quick, peers: if args.peers { peers::ALL } else { &[] } })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.base.path()
+    }
+
+    /// An empty directory, for as long as the result lives.
+    pub(crate) fn fresh_dir(&self) -> Outcome<TempDir> {
+        Ok(tempfile::tempdir_in(self.dir())?)
+    }
+
+    /// That many, or a tenth of them.
+    pub(crate) fn sized(&self, count: u64) -> u64 {
+        if self.quick { count / 10 } else { count }
+    }
+}
