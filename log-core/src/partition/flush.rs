@@ -196,7 +196,7 @@ impl Shared {
         let (outcome, served) = MutexGuard::unlocked(state, || {
             self.linger(group);
             let served = self.flush.arrived.swap(0, Ordering::AcqRel);
-            (self.sync_pending(), served)
+            (self.sync_pending().map(|_| ()), served)
         });
         // Those who came meanwhile belong to the next group, and so do those who are served now.
         state.group = served + self.flush.arrived.load(Ordering::Acquire);
@@ -256,8 +256,9 @@ impl Shared {
         }
     }
 
-    /// Makes everything durable that is published now. Only one thread at a time gets here.
-    fn sync_pending(&self) -> Result<()> {
+    /// Makes everything durable that is published now, and returns the segments that it covers.
+    /// Only one thread at a time gets here.
+    fn sync_pending(&self) -> Result<Vec<Arc<Pending>>> {
         // In this order: what is noted as written is published, so it is below `end`; and what is
         // below `end` lies in one of the segments.
         let written = self.unsynced.begin();
@@ -269,7 +270,7 @@ impl Shared {
         }
         self.unsynced.covered(written);
         self.ends.raise_durable(end);
-        Ok(())
+        Ok(pending)
     }
 
     fn outcome(&self, outcome: std::result::Result<(), SyncFault>) -> Result<()> {
@@ -296,15 +297,10 @@ impl Shared {
     }
 
     fn seal_pending(&self) -> Result<()> {
-        self.sync_pending()?;
-        loop {
-            let oldest = {
-                let pending = self.flush.pending.lock();
-                match &pending[..] {
-                    [oldest, _, ..] => Arc::clone(oldest),
-                    _ => return Ok(()),
-                }
-            };
+        // A successor that a roll adds meanwhile is not durable: nobody vouches for it yet.
+        let synced = self.sync_pending()?;
+        for pair in synced.windows(2) {
+            let oldest = &pair[0];
             // The index may be lost: it is derived.
             let _ = oldest.segment().store_index();
             let vouched = oldest.vouch_for_successor(self.ends.log_start(), self.ends.durable());
@@ -315,6 +311,7 @@ impl Shared {
             }
             self.flush.pending.lock().remove(0);
         }
+        Ok(())
     }
 
     /// After a roll: two unsynced segments are enough, so a third one waits for the first.
