@@ -23,6 +23,10 @@ use crate::offset::Offset;
 
 type Callback = Box<dyn FnOnce(Result<()>) + Send>;
 
+/// A leader lingers for at most so many followers: with more, the sync costs each of them less than
+/// the waiting does.
+const LINGER_GROUP_MAX: usize = 16;
+
 /// Who waits for a sync, and what it must cover.
 #[derive(Default)]
 pub(super) struct Flush {
@@ -228,7 +232,8 @@ impl Shared {
             (self.sync_pending().map(|_| ()), served)
         });
         // Those who came meanwhile belong to the next group, and so do those who are served now.
-        state.group = served + self.flush.arrived.load(Ordering::Acquire);
+        let group = served + self.flush.arrived.load(Ordering::Acquire);
+        state.group = group.min(LINGER_GROUP_MAX);
         self.finish(state, outcome, tell)
     }
 
