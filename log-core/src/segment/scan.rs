@@ -136,6 +136,13 @@ impl SegmentScan {
     fn next_batch(&mut self, mut from: u64) -> Result<Option<(u64, BatchHeader)>> {
         let magic = MAGIC.to_le_bytes();
         while from + BATCH_HEADER_BYTES as u64 <= self.end {
+            if !self.window.holds(from) {
+                // What may not be zero may be in the middle of a batch header at most.
+                match self.window.file.next_data(from)? {
+                    Some(data) => from = from.max(data.saturating_sub(BATCH_HEADER_BYTES as u64)),
+                    None => return Ok(None),
+                }
+            }
             let left = self.left(from);
             let bytes = self.window.read_some(from, BATCH_HEADER_BYTES, left)?;
             if bytes.len() < BATCH_HEADER_BYTES {
@@ -221,6 +228,11 @@ struct Window {
 }
 
 impl Window {
+    /// Whether the byte at `position` is in memory.
+    fn holds(&self, position: u64) -> bool {
+        (self.start..self.start + self.bytes.len() as u64).contains(&position)
+    }
+
     /// Between `least` and `most` bytes: what is in memory, if that is enough.
     fn read_some(&mut self, position: u64, least: usize, most: usize) -> Result<&[u8]> {
         let end = self.start + self.bytes.len() as u64;
