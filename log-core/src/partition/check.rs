@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use super::Partition;
 use crate::clock::Timestamp;
-use crate::disk::FileMode;
+use crate::disk::{DiskFile, FileMode};
 use crate::error::{Corruption, Fault, Result};
 use crate::offset::{Offset, OffsetRange};
 use crate::record::BatchView;
-use crate::segment::{Found, Segment, SegmentIndex, SegmentScan};
+use crate::segment::{Found, HEADER_BYTES, Segment, SegmentHeader, SegmentIndex, SegmentScan};
 
 /// What looking at every byte has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -95,8 +95,13 @@ impl Partition {
         }
         // What recovery has found missing stands in no segment.
         for found in &self.recovery_report().damage {
-            let told = |other: &&Corruption| other.path == found.path;
-            if !report.corrupt.iter().any(|other| told(&other)) {
+            let told = |other: &Corruption| {
+                let same = other.path == found.path && other.position == found.position;
+                let holds = other.offsets.start <= found.offsets.start
+                    && found.offsets.end <= other.offsets.end;
+                same || (other.path == found.path && !found.offsets.is_empty() && holds)
+            };
+            if !report.corrupt.iter().any(told) {
                 report.corrupt.push(found.clone());
             }
         }
@@ -122,6 +127,11 @@ impl Partition {
             }
         };
         let file = self.0.context.disk.open(&segment.path(), FileMode::Read)?;
+        if let Some(fault) = table_fault(&*file, header)? {
+            let (path, offsets) = (segment.path(), OffsetRange::new(base, base));
+            let position = HEADER_BYTES as u64;
+            report.corrupt.push(Corruption { path, position, offsets, fault });
+        }
         let start = (u64::from(header.data_start), base);
         let used = segment.used_bytes();
         let mut index = SegmentIndex::new(base, start.0);
@@ -171,6 +181,15 @@ impl Partition {
 fn missing_tail(segment: &Segment, position: u64, from: Offset, end: Offset) -> Corruption {
     let (path, offsets) = (segment.path(), OffsetRange::new(from, end));
     Corruption { path, position, offsets, fault: Fault::Truncated { what: "segment" } }
+}
+
+/// What is wrong with the table of producers behind a header: it costs no record.
+fn table_fault(file: &dyn DiskFile, header: &SegmentHeader) -> Result<Option<Fault>> {
+    let mut bytes = vec![0_u8; header.producers_length as usize];
+    let read = file.read_at(&mut bytes, HEADER_BYTES as u64)?;
+    let (found, expected) = (crc32fast::hash(&bytes[..read]), header.producers_crc);
+    let fault = Fault::Checksum { what: "producer table", found, expected };
+    Ok((found != expected).then_some(fault))
 }
 
 fn walk_records(bytes: &[u8], expanded_max: usize) -> std::result::Result<(), Fault> {
