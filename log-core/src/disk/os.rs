@@ -26,6 +26,18 @@ struct OsFile {
     path: PathBuf,
 }
 
+/// A lock that is held.
+#[derive(Debug)]
+struct Held(File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Closing is not enough: a process that another thread is just starting has a copy of the
+        // descriptor until it runs its program, and the lock would be held by that.
+        let _ = self.0.unlock();
+    }
+}
+
 impl Disk for OsDisk {
     fn open(&self, path: &Path, mode: FileMode) -> Result<Arc<dyn DiskFile>> {
         let mut options = OpenOptions::new();
@@ -85,7 +97,7 @@ impl Disk for OsDisk {
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = opened.map_err(|error| Error::io("open", path, error))?;
         match file.try_lock() {
-            Ok(()) => Ok(Box::new(file)),
+            Ok(()) => Ok(Box::new(Held(file))),
             Err(TryLockError::WouldBlock) => {
                 let dir = path.parent().unwrap_or(path);
                 Err(Error::Locked { path: dir.to_path_buf() })

@@ -137,6 +137,17 @@ impl Chain {
         Ok(())
     }
 
+    /// Whether a link that has lost its header is proven to have had one: it is the first of its
+    /// epoch, and those are durable before anything in them is visible. What it held is damaged
+    /// then; no crash could do that.
+    pub(super) fn had_header(&self, link: usize) -> bool {
+        let Some(lost) = self.links.get(link).filter(|link| link.header.is_err()) else {
+            return false;
+        };
+        let before = link.checked_sub(1).and_then(|before| self.links.get(before));
+        before.map_or(lost.name.base == 0, |before| before.name.epoch < lost.name.epoch)
+    }
+
     /// Drops the links up to the last one whose file retention has removed: they lie below
     /// `log_start`. What was found in place of older ones is a file that an unclean stop has left
     /// behind, and no part of the log; it is returned.

@@ -11,6 +11,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -52,6 +53,8 @@ struct State {
     /// How many the next leader lingers for.
     group: usize,
     callbacks: Vec<(Offset, Callback)>,
+    /// Parked until what they wait for is durable, or until it is theirs to lead.
+    threads: Vec<(Offset, Thread)>,
     failed: Option<Error>,
 }
 
@@ -101,6 +104,25 @@ impl Flush {
     }
 }
 
+impl State {
+    /// Wakes the threads that are served; and, before them, one of the others to lead the next
+    /// sync: while it lingers, the served ones come back with their next appends.
+    fn wake_threads(&mut self, durable: Offset, failed: bool) {
+        let mut served = Vec::with_capacity(self.threads.len());
+        self.threads.retain(|(end, thread)| {
+            let due = failed || *end <= durable;
+            if due {
+                served.push(thread.clone());
+            }
+            !due
+        });
+        if let Some((_, next)) = self.threads.pop() {
+            next.unpark();
+        }
+        served.iter().for_each(Thread::unpark);
+    }
+}
+
 impl Shared {
     /// Returns once everything below `end` is durable.
     pub(super) fn wait_durable(&self, end: Offset) -> Result<()> {
@@ -109,8 +131,9 @@ impl Shared {
         }
         self.ends.must_reach(end)?;
         self.flush.arrived.fetch_add(1, Ordering::AcqRel);
-        let mut state = self.flush.state.lock();
         loop {
+            let mut state = self.flush.state.lock();
+            // A look before the lock would miss a sync that ends in between.
             if self.ends.durable() >= end {
                 return Ok(());
             }
@@ -118,12 +141,18 @@ impl Shared {
                 return Err(error.clone());
             }
             if state.syncing {
-                self.flush.done.wait(&mut state);
+                state.threads.push((end, std::thread::current()));
+                drop(state);
+                std::thread::park();
             } else {
                 let outcome = self.lead(&mut state, Tell::Here);
                 if self.ends.durable() < end {
                     outcome?;
                 }
+            }
+            // Most are served when they wake, and need no lock to see it.
+            if self.ends.durable() >= end {
+                return Ok(());
             }
         }
     }
@@ -196,7 +225,7 @@ impl Shared {
         let (outcome, served) = MutexGuard::unlocked(state, || {
             self.linger(group);
             let served = self.flush.arrived.swap(0, Ordering::AcqRel);
-            (self.sync_pending(), served)
+            (self.sync_pending().map(|_| ()), served)
         });
         // Those who came meanwhile belong to the next group, and so do those who are served now.
         state.group = served + self.flush.arrived.load(Ordering::Acquire);
@@ -221,6 +250,7 @@ impl Shared {
         if !state.callbacks.is_empty() {
             self.submit_lead();
         }
+        state.wake_threads(durable, failed.is_some());
         self.flush.done.notify_all();
         let readers = self.follows_durable_end();
         if due.is_empty() && !readers {
@@ -256,8 +286,9 @@ impl Shared {
         }
     }
 
-    /// Makes everything durable that is published now. Only one thread at a time gets here.
-    fn sync_pending(&self) -> Result<()> {
+    /// Makes everything durable that is published now, and returns the segments that it covers.
+    /// Only one thread at a time gets here.
+    fn sync_pending(&self) -> Result<Vec<Arc<Pending>>> {
         // In this order: what is noted as written is published, so it is below `end`; and what is
         // below `end` lies in one of the segments.
         let written = self.unsynced.begin();
@@ -269,7 +300,7 @@ impl Shared {
         }
         self.unsynced.covered(written);
         self.ends.raise_durable(end);
-        Ok(())
+        Ok(pending)
     }
 
     fn outcome(&self, outcome: std::result::Result<(), SyncFault>) -> Result<()> {
@@ -296,15 +327,10 @@ impl Shared {
     }
 
     fn seal_pending(&self) -> Result<()> {
-        self.sync_pending()?;
-        loop {
-            let oldest = {
-                let pending = self.flush.pending.lock();
-                match &pending[..] {
-                    [oldest, _, ..] => Arc::clone(oldest),
-                    _ => return Ok(()),
-                }
-            };
+        // A successor that a roll adds meanwhile is not durable: nobody vouches for it yet.
+        let synced = self.sync_pending()?;
+        for pair in synced.windows(2) {
+            let oldest = &pair[0];
             // The index may be lost: it is derived.
             let _ = oldest.segment().store_index();
             let vouched = oldest.vouch_for_successor(self.ends.log_start(), self.ends.durable());
@@ -315,6 +341,7 @@ impl Shared {
             }
             self.flush.pending.lock().remove(0);
         }
+        Ok(())
     }
 
     /// After a roll: two unsynced segments are enough, so a third one waits for the first.

@@ -36,7 +36,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::background::Background;
 use crate::clock::Clock;
 use crate::config::{FlushPolicy, TopicConfig};
-use crate::disk::{Disk, is_not_found};
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::metrics::Metrics;
 use crate::offset::Offset;
@@ -216,7 +216,7 @@ impl Partition {
             shared.flush.add(pending);
         }
         if access == Access::ReadWrite {
-            shared.settle(&found.leftovers)?;
+            shared.settle(&found.leftovers);
         }
         Ok(Partition(shared))
     }
@@ -231,6 +231,10 @@ impl Partition {
         *self.0.config.write() = config;
         drop(writer);
         self.0.tail.notify(self.readable_end());
+        if self.0.access == Access::ReadWrite && self.0.ends.durable() < self.0.ends.end() {
+            // The new policy may promise more for what was written under the old one.
+            self.0.sync_soon();
+        }
     }
 
     /// Which partition this is.
@@ -351,8 +355,10 @@ impl Partition {
         };
         let at_least = *at_least;
         shared.context.disk.create_dir(&shared.dir)?;
-        let last = shared.segments.read().last().cloned();
-        writer.phase = Phase::Detached(last.and_then(|last| recovery::as_predecessor(&last)));
+        let segments = shared.segments.read().clone();
+        // Segments that are lost are no predecessor: what they held is told as missing.
+        let readable = segments.iter().rev().find_map(|segment| recovery::as_predecessor(segment));
+        writer.phase = Phase::Detached(readable);
         shared.append_marker(&mut writer, crate::record::MarkerKind::Open)?;
         drop(writer);
         shared.sync_now()?;
@@ -372,24 +378,17 @@ impl PartitionContext {
 
 impl Shared {
     /// After recovery: removes what was left over, and makes durable what was read back. A disk
-    /// that is full, or can't be written, keeps nobody from reading.
-    fn settle(&self, leftovers: &[PathBuf]) -> Result<()> {
+    /// that is full, fails, or can't be written keeps nobody from reading: what is left over
+    /// harms nothing, and a sync that failed has latched the partition.
+    fn settle(&self, leftovers: &[PathBuf]) {
         for path in leftovers {
-            match self.context.disk.remove_file(path) {
-                Err(error) if !is_not_found(&error) => return Err(error),
-                _ => {}
-            }
+            let _ = self.context.disk.remove_file(path);
         }
         let os = self.policy.load(Ordering::Acquire) == POLICY_OS;
         // A `log_start` that was told must last, whatever the policy.
         if (!os || self.raised_log_start()) && self.flush.segments() > 0 {
-            match self.sync_now() {
-                // Nothing was synced, so nothing is unknown: the first append tries again.
-                Err(Error::DiskFull { .. } | Error::Io { .. }) | Ok(()) => {}
-                Err(error) => return Err(error),
-            }
+            let _ = self.sync_now();
         }
-        Ok(())
     }
 
     /// Whether a marker in the last segment has raised `log_start`, and not its header alone.

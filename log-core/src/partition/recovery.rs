@@ -24,7 +24,8 @@ use crate::error::{Corruption, Error, Fault, Result};
 use crate::offset::{Offset, OffsetRange};
 use crate::record::MarkerKind;
 use crate::segment::{
-    PartitionId, Predecessor, Segment, SegmentDir, SegmentEnd, SegmentIndex, SegmentScan,
+    HEADER_BYTES, PartitionId, Predecessor, Segment, SegmentDir, SegmentEnd, SegmentIndex,
+    SegmentScan,
 };
 
 /// What opening a partition has found.
@@ -123,7 +124,7 @@ pub(super) fn recover(
     let checkpoint = recovery.checkpoint(&chain);
     let mut walk = Walk::new(&*context.disk, dir, &chain, producers_max);
     walk.run(&chain, checkpoint.as_ref(), None)?;
-    if let Some(spot) = first_cut(&walk) {
+    if let Some(spot) = first_cut(&walk, &chain) {
         // The walk again, up to the cut: index and producers must know nothing of what follows.
         let (link, position) = (spot.link, spot.bad.position);
         recovery.report_cut(&chain, &spot);
@@ -145,8 +146,10 @@ pub(super) fn recover(
 }
 
 /// The first bad bytes that nothing proves to have been synced, and that may have held records.
-fn first_cut(walk: &Walk<'_>) -> Option<Spot> {
-    let unproven = |spot: &&Spot| spot.bad.offset >= walk.durable && spot.loses_records();
+fn first_cut(walk: &Walk<'_>, chain: &Chain) -> Option<Spot> {
+    let unproven = |spot: &&Spot| {
+        spot.bad.offset >= walk.durable && spot.loses_records() && !chain.had_header(spot.link)
+    };
     walk.spots.iter().find(unproven).cloned()
 }
 
@@ -243,8 +246,10 @@ impl Recovery<'_> {
     fn finish(mut self, chain: &Chain, walk: Walk<'_>, access: Access) -> Result<Recovered> {
         self.report_spots(chain, &walk);
         let mut end = walk.end;
-        // A marker says that a successor was durable: it is gone, with whatever it held.
-        let successor_lost = walk.last == Last::Marker(MarkerKind::Roll);
+        // A marker says that a successor was durable, or bytes say that it was written to after
+        // its header was durable: it is gone, with whatever it held.
+        let successor_lost =
+            walk.last == Last::Marker(MarkerKind::Roll) || self.was_written_to(chain)?;
         if walk.durable > end || successor_lost {
             end = end.max(walk.durable);
             self.report.end_unproven = true;
@@ -297,6 +302,22 @@ impl Recovery<'_> {
             leftovers: chain.leftovers.iter().map(|file| self.dir.join(file)).collect(),
             report: self.report,
         })
+    }
+
+    /// Whether a file without a header, newer than the last segment, held batches: one that begins
+    /// an epoch gets its first batch only after its header was synced.
+    fn was_written_to(&self, chain: &Chain) -> Result<bool> {
+        let last = chain.links.last().expect("there is a segment");
+        for (name, _) in chain.unborn.iter().filter(|(name, _)| name.epoch > last.name.epoch) {
+            let path = self.dir.join(name.log_file());
+            let file = self.context.disk.open(&path, FileMode::Read)?;
+            let mut bytes = vec![0_u8; 1024 * 1024];
+            let read = file.read_at(&mut bytes, HEADER_BYTES as u64)?;
+            if bytes[..read].iter().any(|byte| *byte != 0) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Sorts the bad bytes that were found below the end: damage if they held records.

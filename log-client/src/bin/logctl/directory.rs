@@ -1,7 +1,7 @@
 //! Directory: the data directory that a verb works on, opened the way that the verb needs it.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use log_core::config::StoreConfig;
 use log_core::disk::{Disk, OsDisk};
@@ -27,6 +27,11 @@ impl Directory {
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Directory> {
         let missing = || Failure::Usage("which store? Say --data DIR".to_owned());
         Ok(Directory { path: path.ok_or_else(missing)? })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// To read. Nothing is written and no lock is taken: the view is that of now.

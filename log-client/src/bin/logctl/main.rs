@@ -1,6 +1,7 @@
 //! logctl: the command line of the event log, on a data directory at rest.
 
 mod args;
+mod catalog;
 mod check;
 mod consume;
 mod directory;

@@ -3,7 +3,8 @@
 //! What one read of stdin gives is appended together, a batch per partition, and is acknowledged
 //! before more is read: a pipe that trickles is durable line by line, a file goes in large batches.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::sync::mpsc;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
@@ -12,6 +13,7 @@ use log_core::clock::{Clock, SystemClock, Timestamp};
 use log_core::config::{FlushPolicy, TopicConfig};
 use log_core::name::TopicName;
 use log_core::offset::{Offset, OffsetRange};
+use log_core::partition::Appended;
 use log_core::record::{BatchBuilder, BatchLimits, Codec, Header, Record, check_records};
 use log_core::store::Topic;
 use serde::Serialize;
@@ -158,7 +160,11 @@ impl<'a> Producer<'a> {
             config,
             limits,
             lines: 0,
-            progress: progress::records("appended"),
+            // Where lines are typed, it would stand in the way.
+            progress: match io::stdin().is_terminal() {
+                true => ProgressBar::hidden(),
+                false => progress::records("appended"),
+            },
         })
     }
 
@@ -219,25 +225,46 @@ impl<'a> Producer<'a> {
         Ok(batch.encoded_bytes() >= most as usize)
     }
 
-    /// Appends what was taken, to all partitions, then waits for all of them.
+    /// Appends what was taken, to all partitions, then waits for all of them. Where one fails, what
+    /// the others have acknowledged counts.
     fn flush(&mut self) -> Result<()> {
-        let mut written = Vec::new();
+        let (sender, acknowledged) = mpsc::channel();
+        let mut outcome = Ok(());
         for (number, lane) in (0..).zip(&mut self.lanes) {
-            if let Some(mut batch) = lane.batch.take() {
-                let partition = self.topic.partition(number)?;
+            let Some(mut batch) = lane.batch.take() else { continue };
+            let written = self.topic.partition(number).and_then(|partition| {
                 let appended = partition.write_batch(&batch.finish()?, None)?;
-                written.push((lane, partition, appended));
+                Ok((partition, appended))
+            });
+            match written {
+                Ok((partition, appended)) if self.config.flush == FlushPolicy::Sync => {
+                    let sender = sender.clone();
+                    partition.when_durable(appended.end, move |durable| {
+                        // The receiver waits for all of them.
+                        let _ = sender.send((number, durable.map(|()| appended)));
+                    });
+                }
+                written => {
+                    let written = written.map(|(_, appended)| appended);
+                    let _ = sender.send((number, written));
+                }
             }
         }
-        for (lane, partition, appended) in written {
-            if self.config.flush == FlushPolicy::Sync {
-                partition.wait_durable(appended.end)?;
+        drop(sender);
+        for (number, appended) in acknowledged {
+            match appended {
+                Ok(appended) => self.acknowledge(number, &appended),
+                Err(error) => outcome = outcome.and(Err(error)),
             }
-            let start = lane.acknowledged.map_or(appended.base_offset, |range| range.start);
-            lane.acknowledged = Some(OffsetRange::new(start, appended.end));
-            self.progress.inc(appended.end - appended.base_offset);
         }
-        Ok(())
+        Ok(outcome?)
+    }
+
+    fn acknowledge(&mut self, number: u32, appended: &Appended) {
+        let lane = &mut self.lanes[number as usize];
+        let start = lane.acknowledged.map_or(appended.base_offset, |range| range.start);
+        lane.acknowledged = Some(OffsetRange::new(start, appended.end));
+        self.progress.inc(appended.end - appended.base_offset);
     }
 
     fn tell(&self, output: &mut Output) -> Result<()> {

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 use log_core::disk::{Disk, OsDisk};
 use log_core::offset::{Offset, OffsetRange};
-use log_core::store::Store;
+use log_core::store::{Rebuild, Store};
 use serde::Serialize;
 
+use crate::catalog;
 use crate::directory::{Directory, topic, topics};
 use crate::failure::{Exit, Result};
 use crate::output::{Output, count};
@@ -18,7 +19,8 @@ Examples:
   logctl --data ./data repair --dry-run
   logctl --data ./data repair --apply orders
 What is damaged is isolated when a store is opened: it can't be read, all else can, and appends
-go on. Two things are left:
+go on. Three things are left:
+  - A catalog that can't be read is made anew from the topics' directories, with default settings.
   - A partition whose end can't be proven takes no writes. Repair lets appends go on behind
     everything that is known to have been acknowledged; what lies before and can't be read is
     given up, and stays told as corrupt. No stored byte is removed.
@@ -72,6 +74,10 @@ struct Step {
 }
 
 pub(crate) fn run(args: &RepairArgs, directory: &Directory, output: &mut Output) -> Result<Exit> {
+    let how = if args.apply { Rebuild::Apply } else { Rebuild::DryRun };
+    if let Some(exit) = catalog::rebuild(directory.path(), how, output)? {
+        return Ok(exit);
+    }
     if args.apply { apply(args, directory, output) } else { dry_run(args, directory, output) }
 }
 
@@ -93,18 +99,20 @@ fn dry_run(args: &RepairArgs, directory: &Directory, output: &mut Output) -> Res
 }
 
 fn apply(args: &RepairArgs, directory: &Directory, output: &mut Output) -> Result<Exit> {
-    let mut out_of_reach = false;
-    directory.change(|store| {
-        for mut step in plan(store, args)? {
-            out_of_reach |= step.action == Action::OutOfReach;
-            step.carry_out(store)?;
-            output.fact(&step, &step.text())?;
-        }
-        Ok(())
-    })?;
+    let mut steps = Vec::new();
+    let outcome = directory.change(|store| {
+        steps = plan(store, args)?;
+        steps.iter_mut().try_for_each(|step| step.carry_out(store))
+    });
+    // What was done is told at the end: a reader that goes away stops nothing half way.
+    for step in &steps {
+        output.fact(step, &step.text())?;
+    }
+    outcome?;
     if !output.is_json() {
         output.line("done; `logctl check` says what is still damaged")?;
     }
+    let out_of_reach = steps.iter().any(|step| step.action == Action::OutOfReach);
     Ok(if out_of_reach { Exit::Found } else { Exit::Done })
 }
 
