@@ -7,13 +7,16 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use log_core::clock::{Clock, Timestamp};
 use log_core::config::FlushPolicy;
 use log_core::disk::FaultyDisk;
+use log_core::error::Error;
 use log_core::record::Codec;
 
 use crate::support::damaged::{Known, Verdict, Writing};
+use crate::support::reading::read_everything;
 use crate::support::{DIR, POLICIES, Random, setting, tell};
 
 /// The name that a checkpoint has.
@@ -319,4 +322,114 @@ fn spare_file_is_no_segment(known: &Known, expected: &str) {
         assert_eq!(answers(known, &disk, "with a spare file"), expected);
         known.judge(disk, "with a spare file");
     }
+}
+
+// Damaged batches were stepped over in silence when a time was looked up: a consumer that began
+// there would have missed them without being told.
+#[test]
+fn a_time_is_not_answered_past_damage_in_silence() {
+    let mut asked = 0;
+    for closed in [true, false] {
+        let mut log = Writing::new(FlushPolicy::Sync);
+        let begun = log.bench.clock.now().as_millis();
+        for at in 0..12 {
+            log.append(&[100 + at]);
+            log.bench.clock.advance(Duration::from_secs(1));
+            if at == 6 {
+                log.roll();
+            }
+        }
+        let known = if closed { log.close() } else { log.leave() };
+        let stamps = timestamps(&known);
+        for (path, stand) in known.stands() {
+            for (start, len) in [(stand.start, 40), (stand.end - 20, 10)] {
+                let disk = known.disk.kill();
+                disk.write_raw(&path, start, &[0xEE; 40][..len]);
+                let partition = known.bench.next(disk).open().expect("opens");
+                for time in (begun..begun + 20_000).step_by(500) {
+                    let answer = partition.offset_for_time(Timestamp::from_millis(time));
+                    let right = (0_u64..).zip(&stamps).find(|(_, stamp)| **stamp >= time);
+                    let right = right.map(|(offset, _)| offset);
+                    let told = match &answer {
+                        Ok(found) if *found == right => true,
+                        Err(Error::Corrupt(found)) => found.offsets.contains(stand.first),
+                        // It was cut, and the report says so.
+                        Ok(None) => right >= Some(partition.ends().end),
+                        _ => false,
+                    };
+                    let story = format!("{closed}, {stand:?} at {start}, since {time}");
+                    assert!(told, "{story}: {answer:?}, not {right:?}");
+                    asked += 1;
+                }
+            }
+        }
+    }
+    tell(&format!("damage: {asked} times looked up past damage"));
+}
+
+fn timestamps(known: &Known) -> Vec<i64> {
+    let partition = known.bench.next(known.disk.kill()).open().expect("opens");
+    let found = read_everything(&partition, 10_000).expect("sound");
+    found.records.iter().map(|record| record.timestamp).collect()
+}
+
+#[test]
+fn several_damages_at_once_are_found_and_isolated() {
+    let mut random = Random::new(setting("LOG_SEED", 2));
+    let trials = setting("LOG_FLIPS", 200) / 2;
+    let logs = [
+        large(FlushPolicy::Sync).close(),
+        large(FlushPolicy::Sync).leave(),
+        large(FlushPolicy::Os).close(),
+        large(FlushPolicy::Os).leave(),
+    ];
+    for trial in 0..trials {
+        let known = &logs[usize::try_from(trial % 4).expect("small")];
+        let (disk, mut hit) = (known.disk.kill(), BTreeSet::new());
+        let mut story = format!("trial {trial}:");
+        for _ in 0..random.between(2, 5) {
+            let at = usize::try_from(random.below(known.segments.len() as u64)).expect("small");
+            let (path, (used, _)) = known.segments.iter().nth(at).expect("an index");
+            let position = random.below(*used);
+            let page = position / 4096;
+            if !disk.paths().contains(path) || disk.read(path).len() as u64 <= position {
+                continue;
+            }
+            story += &format!(" {} at {position},", path.display());
+            match random.below(10) {
+                0 => {
+                    lose(&disk, path, random.pick(&["removed", "empty", "zeros", "noise", ""]));
+                    hit.extend(known.offsets_of(path));
+                }
+                1..4 => {
+                    disk.destroy_page(path, page);
+                    hit.extend(known.offsets_in(path, page * 4096, page * 4096 + 4096));
+                    if page < 2 {
+                        hit.extend(known.offsets_of(path));
+                    }
+                }
+                _ => {
+                    flip(&disk, path, position, 3);
+                    hit.extend(known.offsets_in(path, position, position + 1));
+                }
+            }
+        }
+        let verdict = known.judge(disk, &story);
+        assert_isolated(known, &verdict, &hit, &story);
+    }
+    tell(&format!("damage: {trials} logs damaged in several places"));
+}
+
+// A table of producers that no walk began with was looked at by nobody: the damage was found only
+// when, after more loss, it was needed.
+#[test]
+fn a_damaged_table_of_producers_is_found_by_check() {
+    let known = small(FlushPolicy::Sync).close();
+    let newest = known.segments.keys().next_back().expect("segments");
+    let disk = known.disk.kill();
+    flip(&disk, newest, 8192 + 9, 0);
+    let partition = known.bench.next(disk).open().expect("opens");
+    let report = partition.check(|_| {}).expect("readable");
+    let found = report.corrupt.iter().any(|found| found.path == *newest && found.position == 8192);
+    assert!(found, "{report:?}");
 }

@@ -152,6 +152,15 @@ impl Known {
         hit.flat_map(|stand| stand.first..stand.next).collect()
     }
 
+    /// All batches that hold records, and their files.
+    pub(crate) fn stands(&self) -> Vec<(PathBuf, Stand)> {
+        let all = self
+            .segments
+            .iter()
+            .flat_map(|(path, (_, stands))| stands.iter().map(|stand| (path.clone(), *stand)));
+        all.filter(|(_, stand)| stand.next > stand.first).collect()
+    }
+
     /// All offsets of a segment.
     pub(crate) fn offsets_of(&self, path: &Path) -> BTreeSet<u64> {
         self.offsets_in(path, 0, u64::MAX)
