@@ -96,10 +96,10 @@ impl Partition {
         // What recovery has found missing stands in no segment.
         for found in &self.recovery_report().damage {
             let told = |other: &Corruption| {
-                let same = other.path == found.path && other.position == found.position;
                 let holds = other.offsets.start <= found.offsets.start
                     && found.offsets.end <= other.offsets.end;
-                same || (other.path == found.path && !found.offsets.is_empty() && holds)
+                let same = other.position == found.position || !found.offsets.is_empty();
+                other.path == found.path && holds && same
             };
             if !report.corrupt.iter().any(told) {
                 report.corrupt.push(found.clone());
