@@ -437,3 +437,19 @@ fn a_damaged_table_of_producers_is_found_by_check() {
     let found = report.corrupt.iter().any(|found| found.path == *newest && found.position == 8192);
     assert!(found, "{report:?}");
 }
+
+// What recovery had found missing before the oldest segment is told under that segment's name; if
+// that one's header was damaged too, check told of this alone.
+#[test]
+fn check_tells_of_what_is_missing_before_a_damaged_segment() {
+    let mut log = small(FlushPolicy::Sync);
+    log.roll();
+    log.append(&[10]);
+    let known = log.close();
+    let disk = known.disk.kill();
+    let paths: Vec<_> = known.segments.keys().collect();
+    lose(&disk, paths[0], "removed");
+    lose(&disk, paths[1], "two header pages");
+    let verdict = known.judge(disk, "the first is gone, the second is damaged");
+    assert_eq!(verdict.missing.len(), 13, "{verdict:?}");
+}
