@@ -172,7 +172,7 @@ impl Partition {
         report.bytes += scan.position();
         if scan.expected() < end
             && sealed.is_some()
-            && !report.corrupt.iter().any(|c| c.path == segment.path())
+            && !report.corrupt.iter().any(|c| c.path == segment.path() && c.offsets.end >= end)
         {
             report.corrupt.push(missing_tail(segment, scan.position(), scan.expected(), end));
         }
