@@ -235,6 +235,9 @@ impl<'a> Walk<'a> {
                     self.note(&header, marker);
                 }
                 Found::Bad(bad) => {
+                    if bad.next_offset != Some(bad.offset) {
+                        index.add_unreadable();
+                    }
                     let next = bad.next_offset;
                     self.spots.push(Spot { link: at, segment: link.name, bad, next });
                 }

@@ -70,7 +70,7 @@ impl SegmentScan {
         end: u64,
         ends_open: bool,
     ) -> SegmentScan {
-        let window = Window { file, start: 0, bytes: Vec::new() };
+        let window = Window { file, start: 0, end, bytes: Vec::new() };
         let (seed, epoch) = (header.seed(), header.name.epoch);
         SegmentScan { window, seed, epoch, expected, position, end, ends_open }
     }
@@ -224,6 +224,8 @@ fn find(bytes: &[u8], magic_at: usize, limit: usize, magic: [u8; 4]) -> Option<u
 struct Window {
     file: Arc<dyn DiskFile>,
     start: u64,
+    /// Where the walk ends: nothing is read ahead past it.
+    end: u64,
     bytes: Vec<u8>,
 }
 
@@ -248,7 +250,8 @@ impl Window {
             position >= self.start && position + len as u64 <= self.start + self.bytes.len() as u64;
         if !inside {
             // The caller has checked `len` against what the region can hold.
-            self.bytes.resize(len.max(STEP), 0);
+            let ahead = usize::try_from(self.end.saturating_sub(position)).unwrap_or(STEP);
+            self.bytes.resize(len.max(STEP.min(ahead)), 0);
             self.start = position;
             let read = self.file.read_at(&mut self.bytes, position)?;
             self.bytes.truncate(read);
