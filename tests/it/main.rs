@@ -1,6 +1,11 @@
 //! Every integration test, in one binary: it links once.
 
 mod bad_input;
+mod cases_a;
+mod cases_a_whole;
+mod cases_b;
+mod cases_c;
+mod cases_e_h;
 mod crash_model;
 mod crash_regressions;
 mod full_disk;
