@@ -32,7 +32,7 @@ fn small_disks(test: &str) -> Vec<(Mounted, PathBuf)> {
 }
 
 /// Fills a file system with one file, but for so many bytes.
-fn fill(ballast: &Path, dir: &Path, room: u64) {
+pub(crate) fn fill(ballast: &Path, dir: &Path, room: u64) {
     let found = rustix::fs::statvfs(dir).expect("it is mounted");
     let free = found.f_bavail * found.f_frsize;
     let file = fs::OpenOptions::new().create(true).append(true).open(ballast).expect("a file");

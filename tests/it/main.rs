@@ -8,6 +8,7 @@ mod cases_c;
 mod cases_e_h;
 mod crash_model;
 mod crash_regressions;
+mod failed_sync;
 mod full_disk;
 mod interleavings;
 mod kill;
