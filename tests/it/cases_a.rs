@@ -18,6 +18,9 @@ use crate::support::{Bench, DIR, POLICIES};
 
 const BATCH_HEADER: u64 = 104;
 
+/// What is done to a disk, given where the first batch of records stands.
+type Spoil<'a> = &'a dyn Fn(&FaultyDisk, u64);
+
 fn first_segment() -> PathBuf {
     segment(0, 1)
 }
@@ -113,7 +116,7 @@ fn a02_a_segment_with_a_header_and_no_batch_is_the_end_of_the_log() {
 
 #[test]
 fn a03_a_log_that_has_lost_its_first_batch_begins_again_at_its_first_byte() {
-    let spoil: [&dyn Fn(&FaultyDisk, u64); 3] = [
+    let spoil: [Spoil<'_>; 3] = [
         &|disk, first| disk.truncate_raw(&first_segment(), first + 200),
         &|disk, first| disk.write_raw(&first_segment(), first, &[0; 4]),
         &|disk, first| disk.write_raw(&first_segment(), first, &[0; 4096]),

@@ -317,3 +317,30 @@ fn a04_side_files_that_are_empty_zeros_or_missing_change_nothing() {
         }
     }
 }
+
+/// J06: a page of zeros in the middle of a sealed segment, and one that the medium has lost.
+#[test]
+fn j06_a_lost_page_in_a_sealed_segment_costs_the_batches_that_it_held() {
+    let (bench, partition) = filled(FlushPolicy::Sync, 200);
+    partition.close().expect("closes");
+    let file = &segments(&bench)[1];
+    let base = partition.segments()[1].offsets.start;
+    let lost: Vec<_> = (0..)
+        .zip(positions(&bench.disk, file))
+        .filter(|(_, position)| position / 4_096 == 6 || (position + 1_120) / 4_096 == 6)
+        .map(|(nth, _)| base + nth)
+        .collect();
+    for zeros in [true, false] {
+        let bench = bench.next(bench.disk.kill());
+        if zeros {
+            bench.disk.zero_page(file, 6);
+        } else {
+            bench.disk.destroy_page(file, 6);
+        }
+        let partition = bench.open().expect("opens");
+        assert_holds_but(&partition, 0..200, lost[0]..lost[lost.len() - 1] + 1);
+        let found = partition.check(|_| ()).expect("readable").corrupt;
+        assert!(found.iter().all(|found| found.path == *file), "{found:?}");
+        append(&partition, 200..210, 1_000);
+    }
+}
