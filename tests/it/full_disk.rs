@@ -4,9 +4,15 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::system::ledger::{Ledger, Loss, orders};
+use integration_tests::{key, record, value};
+use log_core::config::{StoreConfig, TopicConfig};
+use log_core::error::Error;
+use log_core::store::{OpenMode, Store};
+
+use crate::system::ledger::{Ledger, Loss, orders, read_numbers};
 use crate::system::mount::{Kind, Mounted};
 use crate::system::process::{Line, Victim, failures};
 use crate::system::{PATIENCE, remove, skip, tell, tell_on_panic};
@@ -32,7 +38,7 @@ fn small_disks(test: &str) -> Vec<(Mounted, PathBuf)> {
 }
 
 /// Fills a file system with one file, but for so many bytes.
-fn fill(ballast: &Path, dir: &Path, room: u64) {
+pub(crate) fn fill(ballast: &Path, dir: &Path, room: u64) {
     let found = rustix::fs::statvfs(dir).expect("it is mounted");
     let free = found.f_bavail * found.f_frsize;
     let file = fs::OpenOptions::new().create(true).append(true).open(ballast).expect("a file");
@@ -156,7 +162,6 @@ fn h05_producers_on_a_full_disk_do_not_hang_and_go_on_when_there_is_space() {
                 ledger.note(&said);
                 told += 1;
             }
-            // Reading goes on: by another process, the disk being full.
             let full_at = ledger.acknowledged();
             remove(&ballast).expect("it is ours");
             victim.answer(8);
@@ -173,4 +178,44 @@ fn h05_producers_on_a_full_disk_do_not_hang_and_go_on_when_there_is_space() {
         disks += 1;
     }
     tell(&format!("{name}: on {disks} file systems, under 2 policies"));
+}
+
+/// Within one process: threads whose appends fail, and one that reads all the while.
+#[test]
+fn h05_reading_goes_on_while_appends_fail() {
+    let name = "reading on a full disk";
+    let mut read = 0;
+    for (mounted, ballast) in small_disks(name) {
+        let dir = mounted.dir.join("log");
+        let store = Store::open(&dir, StoreConfig::default(), OpenMode::CreateIfMissing);
+        let store = store.expect("opens");
+        let config = TopicConfig { segment_max_bytes: 64 * 1024, ..TopicConfig::default() };
+        let topic = store.create_topic(&orders(), 1, config).expect("made");
+        let partition = topic.partition(0).expect("there");
+        let lanes = AtomicU64::new(0);
+        let append =
+            |number: u64| partition.append(&[record(&key(number), &value(number, 20_000))]);
+        let full = std::thread::scope(|scope| {
+            let lane = || {
+                let lane = lanes.fetch_add(1, Ordering::Relaxed) << 32;
+                let failed = (lane..).find_map(|number| append(number).err());
+                // It is told at once, each time.
+                let again = (0..20).filter_map(|number| append(lane | 1 << 31 | number).err());
+                failed.into_iter().chain(again).collect::<Vec<_>>()
+            };
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(lane)).collect();
+            while all.iter().any(|lane| !lane.is_finished()) {
+                read += read_numbers(&partition).len();
+            }
+            all.into_iter().flat_map(|lane| lane.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        let other = full.iter().find(|error| !matches!(error, Error::DiskFull { .. }));
+        assert!(other.is_none() && full.len() >= 8, "{other:?}");
+        let end = partition.ends().end;
+        assert_eq!(read_numbers(&partition).len() as u64, end);
+        remove(&ballast).expect("it is ours");
+        assert_eq!(append(u64::MAX).expect("there is space").base_offset, end);
+        store.close().expect("closes");
+    }
+    tell(&format!("{name}: {read} records read"));
 }

@@ -1,10 +1,16 @@
 //! Every integration test, in one binary: it links once.
 
 mod bad_input;
+mod cases_a;
+mod cases_a_whole;
+mod cases_b;
+mod cases_c;
+mod cases_e_h;
 mod crash_enumerate;
 mod crash_model;
 mod crash_regressions;
 mod damage;
+mod failed_sync;
 mod full_disk;
 mod interleavings;
 mod kill;

@@ -1,37 +1,12 @@
 //! Faults that other systems had around topics and committed offsets, named by their cases.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use log_core::background::Background;
-use log_core::clock::ManualClock;
 use log_core::disk::{CrashMode, Disk, FaultyDisk, FileMode};
-use log_core::store::{OpenMode, Position, Store, Topic};
-use log_core::{
-    Error, FlushPolicy, GroupName, Record, StartFrom, StoreConfig, TopicConfig, TopicName,
-};
+use log_core::store::{OpenMode, Position, Topic};
+use log_core::{Error, FlushPolicy, Record, StartFrom};
 
-fn open(disk: &FaultyDisk, mode: OpenMode) -> log_core::Result<Store> {
-    let clock = Arc::new(ManualClock::default());
-    let (config, background) = (StoreConfig::default(), Background::manual());
-    Store::open_with("/data", config, mode, Arc::new(disk.clone()), clock, background)
-}
-
-fn create(disk: &FaultyDisk) -> Store {
-    open(disk, OpenMode::CreateIfMissing).expect("a store")
-}
-
-fn name(raw: &str) -> TopicName {
-    TopicName::parse(raw).expect("a legal name")
-}
-
-fn group(raw: &str) -> GroupName {
-    GroupName::parse(raw).expect("a legal name")
-}
-
-fn small(flush: FlushPolicy) -> TopicConfig {
-    TopicConfig { flush, segment_max_bytes: 64 * 1024, ..TopicConfig::default() }
-}
+use crate::support::stores::{create_store as create, group, name, open_store as open, small};
 
 fn fill(topic: &Topic, partition: u32, records: usize) {
     let partition = topic.partition(partition).expect("a partition");

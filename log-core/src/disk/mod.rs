@@ -128,6 +128,11 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// `Io`.
     fn map_read_only(&self, published: u64) -> Result<Arc<MappedFile>>;
 
+    /// Has the page cache let go of what it holds of `[position, position + len)` and need not
+    /// write: it is had from the disk again. What is still to be written, or mapped and in use,
+    /// may stay.
+    fn forget(&self, position: u64, len: u64);
+
     /// Says that reads will not be sequential, so that the kernel reads no more than asked.
     fn advise_random(&self);
 }

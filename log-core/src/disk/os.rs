@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -183,6 +184,10 @@ impl DiskFile for OsFile {
         let len = usize::try_from(published).expect("segments fit in memory");
         let mapped = MmapOptions::new().len(len).map_raw_read_only(&self.file);
         Ok(MappedFile::read_only(mapped.map_err(|error| self.failed("map", error))?))
+    }
+
+    fn forget(&self, position: u64, len: u64) {
+        let _ = rustix::fs::fadvise(&self.file, position, NonZeroU64::new(len), Advice::DontNeed);
     }
 
     fn advise_random(&self) {

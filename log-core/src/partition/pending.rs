@@ -12,8 +12,9 @@ use crate::offset::Offset;
 use crate::record::{Marker, MarkerKind, Stamp, stamp};
 use crate::segment::{Segment, seed_at};
 
-/// How much is written again at a time.
-const STEP: u64 = 1024 * 1024;
+/// How much is written again at a time: a multiple of the largest pieces in which kernels keep
+/// files in memory, which begin at multiples of their length.
+const STEP: u64 = 4 * 1024 * 1024;
 
 /// A segment with bytes that a power cut may take.
 #[derive(Debug)]
@@ -86,9 +87,7 @@ impl Pending {
         dir: &Path,
     ) -> std::result::Result<(), SyncFault> {
         let mut read_back = self.read_back.lock();
-        for (start, end) in read_back.iter() {
-            self.write_again(*start, *end).map_err(SyncFault::Passing)?;
-        }
+        self.write_again(&read_back).map_err(SyncFault::Passing)?;
         self.file.sync().map_err(SyncFault::Final)?;
         if !self.entry_durable.load(Ordering::Acquire) {
             disk.sync_dir(dir).map_err(SyncFault::Final)?;
@@ -98,20 +97,38 @@ impl Pending {
         Ok(())
     }
 
-    fn write_again(&self, start: u64, end: u64) -> Result<()> {
-        let mut bytes = Vec::new();
-        let mut at = start;
-        while at < end {
-            let step = usize::try_from(STEP.min(end - at)).expect("a megabyte");
-            bytes.resize(step, 0);
-            let read = self.file.read_at(&mut bytes, at)?;
-            if read == 0 {
-                return Ok(());
+    /// Writes ranges again, the same bytes in the same place. The page cache lets go of them
+    /// first: after a write that failed, ext4 goes on with pages that it believes to have their
+    /// blocks, while the disk still has those as never written. A sync of what is written into
+    /// such a page succeeds, and when the page goes, it reads as zeros.
+    fn write_again(&self, ranges: &[(u64, u64)]) -> Result<()> {
+        let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return Ok(()) };
+        let mut block = first.0 / STEP * STEP;
+        while block < last.1 {
+            // All that is wanted of a block is in memory before the cache lets go of it.
+            let mut pieces = Vec::new();
+            for (start, end) in ranges {
+                let (start, end) = (block.max(*start), (block + STEP).min(*end));
+                if start < end {
+                    pieces.push((start, self.read_piece(start, end)?));
+                }
             }
-            self.file.write_at(&bytes[..read], at)?;
-            at += read as u64;
+            if !pieces.is_empty() {
+                self.file.forget(block, STEP);
+            }
+            for (start, bytes) in pieces {
+                self.file.write_at(&bytes, start)?;
+            }
+            block += STEP;
         }
         Ok(())
+    }
+
+    fn read_piece(&self, start: u64, end: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(end - start).expect("at most a step")];
+        let read = self.file.read_at(&mut bytes, start)?;
+        bytes.truncate(read);
+        Ok(bytes)
     }
 
     /// Writes and syncs the marker that says: the successor of this segment, its header and its

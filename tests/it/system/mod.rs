@@ -29,9 +29,9 @@ pub(crate) mod counts {
         setting("LOG_KILL_INSTANTS", 40)
     }
 
-    /// Where random choices begin: `LOG_SEED`.
+    /// Where random choices begin: `LOG_SYSTEM_SEED`.
     pub(crate) fn seed() -> u64 {
-        setting("LOG_SEED", 1)
+        setting("LOG_SYSTEM_SEED", 1)
     }
 
     fn setting(name: &str, default: u64) -> u64 {

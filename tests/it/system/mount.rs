@@ -12,6 +12,8 @@ use super::{has, pause, quiet};
 pub(crate) enum Kind {
     Tmpfs,
     Ext4,
+    /// Without a journal: a device that fails to write stops nothing else.
+    Ext4Plain,
     Xfs,
     Btrfs,
 }
@@ -40,7 +42,7 @@ impl Kind {
             return Some("mounting takes root");
         }
         match self {
-            Kind::Ext4 if !has("mkfs.ext4") => Some("there is no mkfs.ext4"),
+            Kind::Ext4 | Kind::Ext4Plain if !has("mkfs.ext4") => Some("there is no mkfs.ext4"),
             Kind::Xfs if !has("mkfs.xfs") => Some("there is no mkfs.xfs"),
             Kind::Btrfs if !has("mkfs.btrfs") => Some("there is no mkfs.btrfs"),
             _ => None,
@@ -51,7 +53,7 @@ impl Kind {
     fn least_mib(self) -> u64 {
         match self {
             Kind::Tmpfs => 1,
-            Kind::Ext4 => 8,
+            Kind::Ext4 | Kind::Ext4Plain => 8,
             Kind::Xfs => 300,
             Kind::Btrfs => 112,
         }
@@ -92,14 +94,18 @@ impl Mounted {
 
     fn format(&self, mib: u64) -> Result<(), String> {
         let program = match self.kind {
-            Kind::Ext4 => "mkfs.ext4",
+            Kind::Ext4 | Kind::Ext4Plain => "mkfs.ext4",
             Kind::Xfs => "mkfs.xfs",
             Kind::Btrfs => "mkfs.btrfs",
             Kind::Tmpfs => unreachable!("it has no image"),
         };
         let mut sparse = Command::new("truncate");
         let sized = quiet(sparse.arg("-s").arg(format!("{mib}M")).arg(&self.image));
-        let made = sized && quiet(Command::new(program).arg("-q").arg(&self.image));
+        let mut make = Command::new(program);
+        if self.kind == Kind::Ext4Plain {
+            make.args(["-O", "^has_journal"]);
+        }
+        let made = sized && quiet(make.arg("-q").arg(&self.image));
         if made { Ok(()) } else { Err(format!("{program} fails for {mib} MiB")) }
     }
 

@@ -140,6 +140,9 @@ impl DiskFile for Handle {
         })
     }
 
+    /// A cache need not: what is written again is written, here.
+    fn forget(&self, _position: u64, _len: u64) {}
+
     fn advise_random(&self) {}
 }
 
