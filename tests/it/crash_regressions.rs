@@ -211,3 +211,25 @@ fn append_times_do_not_go_back_over_a_restart() {
     let found = read_everything(&partition, 10_000).expect("readable");
     assert!(found.append_times.is_sorted(), "{:?}", found.append_times);
 }
+
+// The table of producers is written together with a new segment's header. A power cut that kept it
+// and lost the header left bytes behind a header that was never durable: that they were there was
+// taken as proof that batches had been written, and the end could not be proven.
+#[test]
+fn a_table_of_producers_without_its_header_is_no_sign_of_batches() {
+    let bench = Bench::new(FlushPolicy::Sync);
+    let partition = bench.open().expect("opens");
+    partition.append_batch(&producers_batch(&bench, 0)).expect("appended");
+    let killed = bench.next(bench.disk.kill());
+    let partition = killed.open().expect("opens");
+    let syncs = killed.disk.calls_of(Call::Sync);
+    killed.disk.fail_calls(Call::Sync, syncs, 1, Failure::Io);
+    partition.append(&[Record::new(&bytes(1, 100))]).expect_err("the header is not synced");
+    let found = killed.disk.crash(0, CrashMode::KeepAll);
+    found.write_raw(&segment(1, 2), 0, &[0; 8192]);
+    found.write_raw(&segment(1, 2), 8192, &[1, 0, 0, 0, 9]);
+    let next = killed.next(found);
+    let partition = next.open().expect("opens");
+    assert_sound(partition.recovery_report());
+    append(&partition, 1..2, 100);
+}

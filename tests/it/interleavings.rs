@@ -3,8 +3,8 @@
 //! These are models: the same steps and orderings as in the code named at each, on loom's types.
 
 use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use loom::sync::{Arc, Condvar, Mutex};
-use loom::thread;
+use loom::sync::{Arc, Mutex};
+use loom::thread::{self, Thread};
 
 /// `disk/mmap.rs` and `partition/append.rs`: bytes are stored, then the segment's published length,
 /// then the partition's end. Whoever sees an end finds the bytes below it.
@@ -72,36 +72,52 @@ fn no_reader_sleeps_through_an_append() {
 struct Flush {
     end: AtomicU64,
     durable: AtomicU64,
-    /// Whether a sync is in flight.
-    syncing: Mutex<bool>,
-    done: Condvar,
+    state: Mutex<State>,
     /// What the disk has: set by a sync, to what was published when it began.
     on_disk: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    syncing: bool,
+    threads: Vec<(u64, Thread)>,
 }
 
 impl Flush {
     fn append_and_wait(&self) {
         let mine = self.end.fetch_add(1, Ordering::AcqRel) + 1;
-        let mut syncing = self.syncing.lock().expect("nobody panics");
-        loop {
+        while self.durable.load(Ordering::Acquire) < mine {
+            let mut state = self.state.lock().expect("nobody panics");
             if self.durable.load(Ordering::Acquire) >= mine {
                 break;
             }
-            if *syncing {
-                syncing = self.done.wait(syncing).expect("nobody panics");
+            if state.syncing {
+                state.threads.push((mine, thread::current()));
+                drop(state);
+                thread::park();
                 continue;
             }
-            *syncing = true;
-            drop(syncing);
+            state.syncing = true;
+            drop(state);
             let end = self.end.load(Ordering::Acquire);
             self.on_disk.fetch_max(end, Ordering::AcqRel);
             self.durable.fetch_max(end, Ordering::AcqRel);
-            syncing = self.syncing.lock().expect("nobody panics");
-            *syncing = false;
-            self.done.notify_all();
+            self.finish(end);
         }
-        drop(syncing);
         assert!(self.on_disk.load(Ordering::Acquire) >= mine, "acknowledged before its sync");
+    }
+
+    /// Wakes those who are served, and one of the others to lead.
+    fn finish(&self, durable: u64) {
+        let mut state = self.state.lock().expect("nobody panics");
+        state.syncing = false;
+        let (served, mut others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.threads).into_iter().partition(|(end, _)| *end <= durable);
+        if let Some((_, next)) = others.pop() {
+            next.unpark();
+        }
+        served.iter().for_each(|(_, thread)| thread.unpark());
+        state.threads = others;
     }
 }
 
@@ -114,8 +130,7 @@ fn every_append_of_a_group_is_on_disk_when_it_returns() {
         let flush = Arc::new(Flush {
             end: AtomicU64::new(0),
             durable: AtomicU64::new(0),
-            syncing: Mutex::new(false),
-            done: Condvar::new(),
+            state: Mutex::new(State::default()),
             on_disk: AtomicU64::new(0),
         });
         let others: Vec<_> = (0..2)

@@ -46,9 +46,6 @@ pub struct MappedWriter {
 impl MappedWriter {
     /// Takes over a map of a file that may be written. Nothing is published yet.
     pub(super) fn of_file(map: MmapRaw) -> MappedWriter {
-        // Large folios would make each sync write far more than was stored. Advice may be
-        // refused without harm.
-        let _ = map.advise(Advice::Random);
         let len = map.len() as u64;
         MappedWriter { file: Arc::new(MappedFile::new(Region::File(map), len, 0)) }
     }
@@ -167,6 +164,15 @@ impl MappedFile {
     /// What the kernel says: the disk can't be read there, or the file is shorter.
     pub fn populate_for_reading(&self, start: u64, end: u64) -> io::Result<()> {
         self.advise(Advice::PopulateRead, start, end)
+    }
+
+    /// Has the page cache keep this file in single pages. In larger units, which are cheaper to
+    /// populate, each sync after a small append would write up to 2 MiB. Advice may be refused
+    /// without harm.
+    pub fn keep_pages_small(&self) {
+        if let Region::File(map) = &self.region {
+            let _ = map.advise(Advice::Random);
+        }
     }
 
     /// Lets go of the page frames of `[start, end)`; the page cache keeps what it likes.

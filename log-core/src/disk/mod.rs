@@ -89,6 +89,13 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// `Io`.
     fn read_at(&self, bytes: &mut [u8], position: u64) -> Result<usize>;
 
+    /// Where bytes that may not be zero come next, at or after `position`: what lies before them
+    /// reads as zeros, and need not be read. `None` if there are none.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn next_data(&self, position: u64) -> Result<Option<u64>>;
+
     /// Writes all of `bytes`, the file growing if need be.
     ///
     /// # Errors

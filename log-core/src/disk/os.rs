@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memmap2::MmapOptions;
-use rustix::fs::{Advice, FallocateFlags};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 
 use super::mmap::{MappedFile, MappedWriter};
 use super::{DirEntry, Disk, DiskFile, FileMode};
@@ -143,6 +143,17 @@ impl DiskFile for OsFile {
             }
         }
         Ok(read)
+    }
+
+    fn next_data(&self, position: u64) -> Result<Option<u64>> {
+        // Blocks that were allocated and never written count as a hole, unless the page cache
+        // holds something for them. The file's own position is used by nobody.
+        match rustix::fs::seek(&self.file, SeekFrom::Data(position)) {
+            Ok(data) => Ok(Some(data)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => Ok(Some(position)),
+            Err(error) => Err(self.failed("seek in", error.into())),
+        }
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> Result<()> {

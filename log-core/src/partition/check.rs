@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use super::Partition;
 use crate::clock::Timestamp;
-use crate::disk::FileMode;
+use crate::disk::{DiskFile, FileMode};
 use crate::error::{Corruption, Fault, Result};
 use crate::offset::{Offset, OffsetRange};
 use crate::record::BatchView;
-use crate::segment::{Found, Segment, SegmentIndex, SegmentScan};
+use crate::segment::{Found, HEADER_BYTES, Segment, SegmentHeader, SegmentIndex, SegmentScan};
 
 /// What looking at every byte has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -95,8 +95,13 @@ impl Partition {
         }
         // What recovery has found missing stands in no segment.
         for found in &self.recovery_report().damage {
-            let told = |other: &&Corruption| other.path == found.path;
-            if !report.corrupt.iter().any(|other| told(&other)) {
+            let told = |other: &Corruption| {
+                let holds = other.offsets.start <= found.offsets.start
+                    && found.offsets.end <= other.offsets.end;
+                let same = other.position == found.position || !found.offsets.is_empty();
+                other.path == found.path && holds && same
+            };
+            if !report.corrupt.iter().any(told) {
                 report.corrupt.push(found.clone());
             }
         }
@@ -122,11 +127,16 @@ impl Partition {
             }
         };
         let file = self.0.context.disk.open(&segment.path(), FileMode::Read)?;
+        if let Some(fault) = table_fault(&*file, header)? {
+            let (path, offsets) = (segment.path(), OffsetRange::new(base, base));
+            let position = HEADER_BYTES as u64;
+            report.corrupt.push(Corruption { path, position, offsets, fault });
+        }
         let start = (u64::from(header.data_start), base);
         let used = segment.used_bytes();
         let mut index = SegmentIndex::new(base, start.0);
         let mut scan = SegmentScan::new(file, header, start, used, false);
-        let mut told = 0;
+        let (mut told, mut whole) = (0, true);
         while let Some(found) = scan.step()? {
             match found {
                 Found::Batch { header, position } => {
@@ -143,12 +153,15 @@ impl Partition {
                         }
                     }
                 }
-                Found::Bad(bad) => report.corrupt.push(Corruption {
-                    path: segment.path(),
-                    position: bad.position,
-                    offsets: OffsetRange::new(bad.offset, bad.next_offset.unwrap_or(end)),
-                    fault: bad.fault,
-                }),
+                Found::Bad(bad) => {
+                    whole = false;
+                    report.corrupt.push(Corruption {
+                        path: segment.path(),
+                        position: bad.position,
+                        offsets: OffsetRange::new(bad.offset, bad.next_offset.unwrap_or(end)),
+                        fault: bad.fault,
+                    });
+                }
             }
             if scan.position() - told >= 1 << 20 {
                 progress(scan.position() - told);
@@ -159,11 +172,11 @@ impl Partition {
         report.bytes += scan.position();
         if scan.expected() < end
             && sealed.is_some()
-            && !report.corrupt.iter().any(|c| c.path == segment.path())
+            && !report.corrupt.iter().any(|c| c.path == segment.path() && c.offsets.end >= end)
         {
             report.corrupt.push(missing_tail(segment, scan.position(), scan.expected(), end));
         }
-        check_index(segment, &index, report);
+        check_index(segment, whole.then_some(&index), report);
         Ok(())
     }
 }
@@ -173,16 +186,25 @@ fn missing_tail(segment: &Segment, position: u64, from: Offset, end: Offset) -> 
     Corruption { path, position, offsets, fault: Fault::Truncated { what: "segment" } }
 }
 
+/// What is wrong with the table of producers behind a header: it costs no record.
+fn table_fault(file: &dyn DiskFile, header: &SegmentHeader) -> Result<Option<Fault>> {
+    let mut bytes = vec![0_u8; header.producers_length as usize];
+    let read = file.read_at(&mut bytes, HEADER_BYTES as u64)?;
+    let (found, expected) = (crc32fast::hash(&bytes[..read]), header.producers_crc);
+    let fault = Fault::Checksum { what: "producer table", found, expected };
+    Ok((found != expected).then_some(fault))
+}
+
 fn walk_records(bytes: &[u8], expanded_max: usize) -> std::result::Result<(), Fault> {
     let (batch, _) = BatchView::parse(bytes)?;
     let body = batch.open(expanded_max)?;
     body.records().try_for_each(|record| record.map(|_| ()))
 }
 
-/// Compares the index file with what a walk of the segment gives.
-fn check_index(segment: &Segment, walked: &SegmentIndex, report: &mut CheckReport) {
+/// Compares the index file with what a walk of the segment gives, if that could read all of it.
+fn check_index(segment: &Segment, walked: Option<&SegmentIndex>, report: &mut CheckReport) {
     let fault = match segment.stored_index() {
-        Ok(Ok(stored)) if stored.agrees_with(walked) => return,
+        Ok(Ok(stored)) if walked.is_none_or(|walked| stored.agrees_with(walked)) => return,
         Ok(Ok(stored)) => {
             let value = stored.end_position().cast_signed();
             Fault::Field { field: "index's end position or entries", value }

@@ -11,6 +11,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -21,6 +22,10 @@ use crate::error::{Error, Result};
 use crate::offset::Offset;
 
 type Callback = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// A leader lingers for at most so many followers: with more, the sync costs each of them less than
+/// the waiting does.
+const LINGER_GROUP_MAX: usize = 16;
 
 /// Who waits for a sync, and what it must cover.
 #[derive(Default)]
@@ -52,6 +57,8 @@ struct State {
     /// How many the next leader lingers for.
     group: usize,
     callbacks: Vec<(Offset, Callback)>,
+    /// Parked until what they wait for is durable, or until it is theirs to lead.
+    threads: Vec<(Offset, Thread)>,
     failed: Option<Error>,
 }
 
@@ -101,6 +108,25 @@ impl Flush {
     }
 }
 
+impl State {
+    /// Wakes the threads that are served; and, before them, one of the others to lead the next
+    /// sync: while it lingers, the served ones come back with their next appends.
+    fn wake_threads(&mut self, durable: Offset, failed: bool) {
+        let mut served = Vec::with_capacity(self.threads.len());
+        self.threads.retain(|(end, thread)| {
+            let due = failed || *end <= durable;
+            if due {
+                served.push(thread.clone());
+            }
+            !due
+        });
+        if let Some((_, next)) = self.threads.pop() {
+            next.unpark();
+        }
+        served.iter().for_each(Thread::unpark);
+    }
+}
+
 impl Shared {
     /// Returns once everything below `end` is durable.
     pub(super) fn wait_durable(&self, end: Offset) -> Result<()> {
@@ -109,8 +135,9 @@ impl Shared {
         }
         self.ends.must_reach(end)?;
         self.flush.arrived.fetch_add(1, Ordering::AcqRel);
-        let mut state = self.flush.state.lock();
         loop {
+            let mut state = self.flush.state.lock();
+            // A look before the lock would miss a sync that ends in between.
             if self.ends.durable() >= end {
                 return Ok(());
             }
@@ -118,12 +145,18 @@ impl Shared {
                 return Err(error.clone());
             }
             if state.syncing {
-                self.flush.done.wait(&mut state);
+                state.threads.push((end, std::thread::current()));
+                drop(state);
+                std::thread::park();
             } else {
                 let outcome = self.lead(&mut state, Tell::Here);
                 if self.ends.durable() < end {
                     outcome?;
                 }
+            }
+            // Most are served when they wake, and need no lock to see it.
+            if self.ends.durable() >= end {
+                return Ok(());
             }
         }
     }
@@ -199,7 +232,8 @@ impl Shared {
             (self.sync_pending().map(|_| ()), served)
         });
         // Those who came meanwhile belong to the next group, and so do those who are served now.
-        state.group = served + self.flush.arrived.load(Ordering::Acquire);
+        let group = served + self.flush.arrived.load(Ordering::Acquire);
+        state.group = group.min(LINGER_GROUP_MAX);
         self.finish(state, outcome, tell)
     }
 
@@ -221,6 +255,7 @@ impl Shared {
         if !state.callbacks.is_empty() {
             self.submit_lead();
         }
+        state.wake_threads(durable, failed.is_some());
         self.flush.done.notify_all();
         let readers = self.follows_durable_end();
         if due.is_empty() && !readers {

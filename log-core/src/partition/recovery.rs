@@ -22,7 +22,7 @@ use crate::clock::Timestamp;
 use crate::disk::FileMode;
 use crate::error::{Corruption, Error, Fault, Result};
 use crate::offset::{Offset, OffsetRange};
-use crate::record::MarkerKind;
+use crate::record::{BatchView, MAGIC, MarkerKind};
 use crate::segment::{
     HEADER_BYTES, PartitionId, Predecessor, Segment, SegmentDir, SegmentEnd, SegmentIndex,
     SegmentScan,
@@ -305,7 +305,8 @@ impl Recovery<'_> {
     }
 
     /// Whether a file without a header, newer than the last segment, held batches: one that begins
-    /// an epoch gets its first batch only after its header was synced.
+    /// an epoch gets its first batch only after its header was synced. The table of producers is
+    /// written with the header, so other bytes prove nothing.
     fn was_written_to(&self, chain: &Chain) -> Result<bool> {
         let last = chain.links.last().expect("there is a segment");
         for (name, _) in chain.unborn.iter().filter(|(name, _)| name.epoch > last.name.epoch) {
@@ -313,7 +314,7 @@ impl Recovery<'_> {
             let file = self.context.disk.open(&path, FileMode::Read)?;
             let mut bytes = vec![0_u8; 1024 * 1024];
             let read = file.read_at(&mut bytes, HEADER_BYTES as u64)?;
-            if bytes[..read].iter().any(|byte| *byte != 0) {
+            if holds_batch(&bytes[..read], name.epoch) {
                 return Ok(true);
             }
         }
@@ -441,6 +442,19 @@ impl Recovery<'_> {
         }
         Ok(pending)
     }
+}
+
+/// Where the magic number stands in a batch header.
+const BATCH_MAGIC_AT: usize = 4;
+
+/// Whether a batch of this epoch stands somewhere in the bytes. Without the segment's header its
+/// header's checksum can't be told, but its body's can.
+fn holds_batch(bytes: &[u8], epoch: u32) -> bool {
+    memchr::memmem::find_iter(bytes, &MAGIC.to_le_bytes()).any(|magic_at| {
+        let batch = magic_at.checked_sub(BATCH_MAGIC_AT).map(|at| &bytes[at..]);
+        let batch = batch.and_then(|bytes| BatchView::parse(bytes).ok());
+        batch.is_some_and(|(batch, _)| batch.header.epoch == epoch && batch.check_body().is_ok())
+    })
 }
 
 /// The range `[start, end)` without the bad bytes in it: those are left as they are.

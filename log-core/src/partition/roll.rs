@@ -90,7 +90,7 @@ impl Shared {
         // A limit that was lowered since must still leave room for the marker.
         let map_bytes = writer.config.segment_max_bytes.max(end.position + MARKER_BYTES as u64);
         let place = self.segment_dir();
-        let active = ActiveSegment::reopen(&place, header, index, end.position, map_bytes)?;
+        let active = ActiveSegment::reopen(&place, header, index, end.position, map_bytes, way)?;
         active.reserve(MARKER_BYTES)?;
         let (reopened, file) = (Arc::clone(active.segment()), Arc::clone(active.file()));
         self.flush.add(Pending::written(Arc::clone(&reopened), file, false));

@@ -9,9 +9,9 @@ use crate::clock::Timestamp;
 use crate::disk::{Disk, FileMode};
 use crate::error::{Corruption, Fault, Result};
 use crate::offset::{Offset, OffsetRange};
-use crate::record::{BatchHeader, BatchView, Marker, MarkerKind};
+use crate::record::{BatchHeader, BatchView, MARKER_BYTES, Marker, MarkerKind, check_header};
 use crate::segment::{
-    BadSpot, Found, HEADER_BYTES, SegmentHeader, SegmentIndex, SegmentName, SegmentScan,
+    BadSpot, Found, HEADER_BYTES, SegmentHeader, SegmentIndex, SegmentName, SegmentScan, seed_at,
 };
 
 /// What the last good batch was.
@@ -105,6 +105,7 @@ impl<'a> Walk<'a> {
         stop: Option<(usize, u64)>,
     ) -> Result<()> {
         let links = &chain.links;
+        self.learn_from_rolls(links)?;
         let first = self.first_with_producers(links)?;
         self.end = links[first].name.base;
         let until = stop.map_or(links.len(), |(link, _)| link + 1);
@@ -120,6 +121,25 @@ impl<'a> Walk<'a> {
             self.walk_link(at, &links[at], shortcut, limit)?;
             if let Some(next) = links.get(at + 1).filter(|_| limit.is_none()) {
                 self.join(at, links[at].name, next.name.base);
+            }
+        }
+        Ok(())
+    }
+
+    /// A marker behind a segment's end says that the segment was synced, and spares its walk.
+    fn learn_from_rolls(&mut self, links: &[Link]) -> Result<()> {
+        for (link, next) in links.iter().zip(links.iter().skip(1)).rev() {
+            let (Ok(header), Some(position)) = (&link.header, link.end_position) else { continue };
+            if next.name.base <= self.durable {
+                return Ok(());
+            }
+            let file = self.disk.open(&self.dir.join(link.name.log_file()), FileMode::Read)?;
+            let mut bytes = [0; MARKER_BYTES];
+            let read = file.read_at(&mut bytes, position)?;
+            let found = check_header(&bytes[..read], seed_at(header.seed(), position));
+            let marker = found.ok().filter(|found| found.is_marker());
+            if let Some(marker) = marker.filter(|found| found.base_offset == next.name.base) {
+                self.durable = self.durable.max(marker.durable_end.min(marker.base_offset));
             }
         }
         Ok(())
@@ -215,6 +235,9 @@ impl<'a> Walk<'a> {
                     self.note(&header, marker);
                 }
                 Found::Bad(bad) => {
+                    if bad.next_offset != Some(bad.offset) {
+                        index.add_unreadable();
+                    }
                     let next = bad.next_offset;
                     self.spots.push(Spot { link: at, segment: link.name, bad, next });
                 }

@@ -139,6 +139,7 @@ impl Body<'_> {
         let mut records = self.records();
         // Without holes, the distance says how many records come before.
         if header.record_count == header.last_offset_delta + 1 {
+            self.fetch_about(offset - header.base_offset + 1);
             for _ in header.base_offset..offset {
                 records.step_over()?;
             }
@@ -150,6 +151,18 @@ impl Body<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Touches the bytes of about the first `records`. Stepping over records waits for each one's
+    /// length before it knows where the next one is; these loads wait for nothing, and a body
+    /// that is not in the processor's cache gets there several times faster.
+    fn fetch_about(&self, records: u64) {
+        const CACHE_LINE: usize = 64;
+        let count = u64::from(self.header.record_count).max(1);
+        let about = self.bytes.len() as u64 * records / count + CACHE_LINE as u64;
+        let about = usize::try_from(about).unwrap_or(usize::MAX).min(self.bytes.len());
+        let touched = self.bytes[..about].iter().step_by(CACHE_LINE);
+        std::hint::black_box(touched.fold(0_u8, |sum, byte| sum ^ byte));
     }
 
     /// How many bytes the records take, decompressed.

@@ -75,6 +75,9 @@ impl Spare {
         let file = place.disk.open(&path, FileMode::Create)?;
         let writer = file.map(map_bytes)?;
         let map = Arc::clone(writer.file());
+        if way == WriteWay::Write {
+            map.keep_pages_small();
+        }
         let prepared = Arc::new(Prepared::new(Arc::clone(&file), map, HEADER_BYTES as u64));
         prepared.allocate_until((HEADER_BYTES as u64 + ahead).min(map_bytes))?;
         if way == WriteWay::Store {
@@ -136,12 +139,16 @@ impl ActiveSegment {
         index: SegmentIndex,
         position: u64,
         map_bytes: u64,
+        way: WriteWay,
     ) -> Result<ActiveSegment> {
         let path = place.dir.join(header.name.log_file());
         let file = place.disk.open(&path, FileMode::ReadWrite)?;
         let mut writer = file.map(map_bytes.max(position))?;
         writer.publish(position);
         let map = Arc::clone(writer.file());
+        if way == WriteWay::Write {
+            map.keep_pages_small();
+        }
         let prepared = Arc::new(Prepared::new(file, map, position));
         let seed = header.seed();
         let segment = Segment::reopened(place.clone(), header, Arc::clone(writer.file()), index);

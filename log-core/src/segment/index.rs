@@ -88,6 +88,12 @@ impl SegmentIndex {
         self.last_append_time = self.last_append_time.max(header.append_time);
     }
 
+    /// Notes records that can't be read: any time may be theirs, so that who looks for a time
+    /// meets them, and is told.
+    pub fn add_unreadable(&mut self) {
+        self.max_timestamp = i64::MAX;
+    }
+
     /// A batch at or before the one that holds `offset`.
     #[must_use]
     pub fn seek(&self, offset: Offset) -> Place {

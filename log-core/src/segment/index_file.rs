@@ -73,8 +73,10 @@ impl Segment {
         let start = (data_start, self.name.base);
         let mut scan = SegmentScan::new(file, header, start, end, false);
         while let Some(found) = scan.step()? {
-            if let Found::Batch { header, position } = found {
-                index.add(&header, position);
+            match found {
+                Found::Batch { header, position } => index.add(&header, position),
+                Found::Bad(bad) if bad.next_offset == Some(bad.offset) => {}
+                Found::Bad(_) => index.add_unreadable(),
             }
         }
         Ok(index)

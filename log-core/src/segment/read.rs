@@ -120,7 +120,12 @@ impl Segment {
         loop {
             let wanted =
                 |header: &BatchHeader| header.next_offset() > from && header.max_timestamp >= time;
-            let Some(found) = walk.find(wanted)? else { return Ok(None) };
+            let found = walk.find(wanted)?;
+            // What can't be read may be what is looked for.
+            if walk.gap.end > from && walk.gap.start < visible_end && !walk.gap.is_empty() {
+                return Err(self.corrupt(walk.gap_position, walk.gap, walk.gap_fault()));
+            }
+            let Some(found) = found else { return Ok(None) };
             if found.header.base_offset >= visible_end {
                 return Ok(None);
             }

@@ -70,7 +70,7 @@ impl SegmentScan {
         end: u64,
         ends_open: bool,
     ) -> SegmentScan {
-        let window = Window { file, start: 0, bytes: Vec::new() };
+        let window = Window { file, start: 0, end, bytes: Vec::new() };
         let (seed, epoch) = (header.seed(), header.name.epoch);
         SegmentScan { window, seed, epoch, expected, position, end, ends_open }
     }
@@ -136,6 +136,13 @@ impl SegmentScan {
     fn next_batch(&mut self, mut from: u64) -> Result<Option<(u64, BatchHeader)>> {
         let magic = MAGIC.to_le_bytes();
         while from + BATCH_HEADER_BYTES as u64 <= self.end {
+            if !self.window.holds(from) {
+                // What may not be zero may be in the middle of a batch header at most.
+                match self.window.file.next_data(from)? {
+                    Some(data) => from = from.max(data.saturating_sub(BATCH_HEADER_BYTES as u64)),
+                    None => return Ok(None),
+                }
+            }
             let left = self.left(from);
             let bytes = self.window.read_some(from, BATCH_HEADER_BYTES, left)?;
             if bytes.len() < BATCH_HEADER_BYTES {
@@ -217,10 +224,17 @@ fn find(bytes: &[u8], magic_at: usize, limit: usize, magic: [u8; 4]) -> Option<u
 struct Window {
     file: Arc<dyn DiskFile>,
     start: u64,
+    /// Where the walk ends: nothing is read ahead past it.
+    end: u64,
     bytes: Vec<u8>,
 }
 
 impl Window {
+    /// Whether the byte at `position` is in memory.
+    fn holds(&self, position: u64) -> bool {
+        (self.start..self.start + self.bytes.len() as u64).contains(&position)
+    }
+
     /// Between `least` and `most` bytes: what is in memory, if that is enough.
     fn read_some(&mut self, position: u64, least: usize, most: usize) -> Result<&[u8]> {
         let end = self.start + self.bytes.len() as u64;
@@ -236,7 +250,8 @@ impl Window {
             position >= self.start && position + len as u64 <= self.start + self.bytes.len() as u64;
         if !inside {
             // The caller has checked `len` against what the region can hold.
-            self.bytes.resize(len.max(STEP), 0);
+            let ahead = usize::try_from(self.end.saturating_sub(position)).unwrap_or(STEP);
+            self.bytes.resize(len.max(STEP.min(ahead)), 0);
             self.start = position;
             let read = self.file.read_at(&mut self.bytes, position)?;
             self.bytes.truncate(read);

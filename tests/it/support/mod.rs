@@ -1,5 +1,6 @@
 //! What tests of a partition on a simulated disk share: the bench, numbers from seeds, settings.
 
+pub(crate) mod damaged;
 pub(crate) mod log;
 pub(crate) mod oracle;
 pub(crate) mod reading;

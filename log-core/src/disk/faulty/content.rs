@@ -11,7 +11,7 @@ use crate::disk::mmap::{MappedFile, MappedWriter, MemoryRegion};
 
 /// What a disk writes as one.
 pub(super) const SECTOR: u64 = 512;
-const SECTOR_BYTES: usize = 512;
+pub(super) const SECTOR_BYTES: usize = 512;
 /// What is compared at once, since most of a file is usually the same.
 const CHUNK_BYTES: usize = 16 * SECTOR_BYTES;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 
+use super::content::SECTOR_BYTES;
 use super::script::{Call, Failure, Verdict};
 use super::tree::SimulatedFile;
 use super::{FaultyDisk, State};
@@ -63,6 +64,20 @@ impl DiskFile for Handle {
     fn read_at(&self, bytes: &mut [u8], position: u64) -> Result<usize> {
         let _state = self.enter(Call::Read, "read")?;
         Ok(self.file.content.lock().read(bytes, position))
+    }
+
+    fn next_data(&self, position: u64) -> Result<Option<u64>> {
+        let _state = self.enter(Call::Read, "seek in")?;
+        let content = self.file.content.lock();
+        let mut sector = [0; SECTOR_BYTES];
+        let mut at = position;
+        loop {
+            match content.read(&mut sector, at) {
+                0 => return Ok(None),
+                read if sector[..read].iter().any(|byte| *byte != 0) => return Ok(Some(at)),
+                read => at += read as u64,
+            }
+        }
     }
 
     fn write_at(&self, bytes: &[u8], position: u64) -> Result<()> {
