@@ -20,13 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use memmap2::{Advice, MmapRaw, UncheckedAdvice};
+use memmap2::{Advice, MmapRaw};
 
 /// Memory that outlives whoever maps it: what stands behind a map.
 enum Region {
     /// A file, mapped by the kernel.
     File(MmapRaw),
     /// Plain memory: a file of a disk that is simulated.
+    #[cfg(any(test, feature = "testing"))]
     Memory(Arc<MemoryRegion>),
 }
 
@@ -51,8 +52,8 @@ impl MappedWriter {
     }
 
     /// Takes over a map of simulated memory.
-    #[must_use]
-    pub fn of_memory(memory: Arc<MemoryRegion>, len: u64) -> MappedWriter {
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn of_memory(memory: Arc<MemoryRegion>, len: u64) -> MappedWriter {
         let len = len.min(memory.len());
         MappedWriter { file: Arc::new(MappedFile::new(Region::Memory(memory), len, 0)) }
     }
@@ -103,8 +104,8 @@ impl MappedFile {
     }
 
     /// The same over simulated memory.
-    #[must_use]
-    pub fn read_only_memory(memory: Arc<MemoryRegion>, published: u64) -> Arc<MappedFile> {
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn read_only_memory(memory: Arc<MemoryRegion>, published: u64) -> Arc<MappedFile> {
         let len = published.min(memory.len());
         Arc::new(MappedFile::new(Region::Memory(memory), len, len))
     }
@@ -170,22 +171,13 @@ impl MappedFile {
     /// populate, each sync after a small append would write up to 2 MiB. Advice may be refused
     /// without harm.
     pub fn keep_pages_small(&self) {
-        if let Region::File(map) = &self.region {
+        if let Some(map) = self.mapped() {
             let _ = map.advise(Advice::Random);
         }
     }
 
-    /// Lets go of the page frames of `[start, end)`; the page cache keeps what it likes.
-    pub fn release(&self, start: u64, end: u64) {
-        let Region::File(map) = &self.region else { return };
-        let Some((offset, len)) = whole_pages(start, end.min(self.len)) else { return };
-        // SAFETY: the map is shared and of a file, so dropped pages are read back from the file
-        // (MADV_DONTNEED loses nothing that was stored); no borrow sees other bytes.
-        let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, len) };
-    }
-
     fn advise(&self, advice: Advice, start: u64, end: u64) -> io::Result<()> {
-        let Region::File(map) = &self.region else { return Ok(()) };
+        let Some(map) = self.mapped() else { return Ok(()) };
         let offset = usize::try_from(start & !(PAGE - 1)).expect("a map fits in memory");
         let end = usize::try_from(end.min(self.len)).expect("a map fits in memory");
         if end <= offset {
@@ -198,12 +190,22 @@ impl MappedFile {
         }
     }
 
+    /// The kernel's map; simulated memory takes no advice.
+    fn mapped(&self) -> Option<&MmapRaw> {
+        match &self.region {
+            Region::File(map) => Some(map),
+            #[cfg(any(test, feature = "testing"))]
+            Region::Memory(_) => None,
+        }
+    }
+
     /// The address of `position`, which must not be past the end of the map.
     fn at(&self, position: u64) -> NonNull<u8> {
         debug_assert!(position <= self.len);
         let offset = usize::try_from(position).expect("a map fits in memory");
         let base = match &self.region {
             Region::File(map) => NonNull::new(map.as_mut_ptr()).expect("a map is not at null"),
+            #[cfg(any(test, feature = "testing"))]
             Region::Memory(memory) => memory.base,
         };
         // SAFETY: callers pass positions within the map, so the result stays within, or one past
@@ -215,14 +217,6 @@ impl MappedFile {
 /// Advice needs page boundaries; 4 KiB divides every page size, and memmap2 rounds the rest.
 const PAGE: u64 = 4096;
 
-fn whole_pages(start: u64, end: u64) -> Option<(usize, usize)> {
-    let (first, last) = (start.next_multiple_of(PAGE), end & !(PAGE - 1));
-    if first >= last {
-        return None;
-    }
-    Some((usize::try_from(first).ok()?, usize::try_from(last - first).ok()?))
-}
-
 impl fmt::Debug for MappedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let published = self.published();
@@ -232,7 +226,7 @@ impl fmt::Debug for MappedFile {
 
 /// A published range that keeps its map alive: the owner behind a `Bytes`.
 #[derive(Debug)]
-pub struct PublishedBytes {
+struct PublishedBytes {
     file: Arc<MappedFile>,
     start: u64,
     end: u64,
@@ -245,24 +239,27 @@ impl AsRef<[u8]> for PublishedBytes {
 }
 
 /// Fixed, zeroed memory that a simulated file and its maps share.
-pub struct MemoryRegion {
+#[cfg(any(test, feature = "testing"))]
+pub(super) struct MemoryRegion {
     base: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: it is plain memory that any thread may touch; what keeps reads and writes apart is said
 // at `read` and `write`, and for maps at the head of this file.
+#[cfg(any(test, feature = "testing"))]
 unsafe impl Send for MemoryRegion {}
 // SAFETY: as for `Send`.
+#[cfg(any(test, feature = "testing"))]
 unsafe impl Sync for MemoryRegion {}
 
+#[cfg(any(test, feature = "testing"))]
 impl MemoryRegion {
     /// `len` bytes of zeros.
     ///
     /// # Panics
     /// If `len` is zero.
-    #[must_use]
-    pub fn zeroed(len: usize) -> Arc<MemoryRegion> {
+    pub(super) fn zeroed(len: usize) -> Arc<MemoryRegion> {
         assert!(len > 0, "a region has bytes");
         let boxed = Box::into_raw(vec![0_u8; len].into_boxed_slice());
         let base = NonNull::new(boxed.cast::<u8>()).expect("a box is not at null");
@@ -270,15 +267,8 @@ impl MemoryRegion {
     }
 
     /// How many bytes there are.
-    #[must_use]
-    pub fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.len as u64
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Copies bytes out. Like reading a file that another thread stores into, it may see a store
@@ -286,7 +276,7 @@ impl MemoryRegion {
     ///
     /// # Panics
     /// If the range is not in the region.
-    pub fn read(&self, position: u64, bytes: &mut [u8]) {
+    pub(super) fn read(&self, position: u64, bytes: &mut [u8]) {
         let start = self.checked(position, bytes.len());
         // SAFETY: the range is in the allocation (just checked); `bytes` is borrowed mutably, so
         // the two don't overlap.
@@ -304,7 +294,7 @@ impl MemoryRegion {
     ///
     /// # Panics
     /// If the range is not in the region.
-    pub fn write(&self, position: u64, bytes: &[u8]) {
+    pub(super) fn write(&self, position: u64, bytes: &[u8]) {
         let start = self.checked(position, bytes.len());
         // SAFETY: the range is in the allocation (just checked); `bytes` is not part of it, since
         // shared slices of it are of published bytes, which nobody writes.
@@ -324,6 +314,7 @@ impl MemoryRegion {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let slice = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.len);
@@ -333,6 +324,7 @@ impl Drop for MemoryRegion {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MemoryRegion {{ len: {} }}", self.len)

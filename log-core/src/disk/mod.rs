@@ -13,7 +13,7 @@ use crate::error::Result;
 
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Call, CrashMode, Failure, FaultyDisk};
-pub use mmap::{MappedFile, MappedWriter, MemoryRegion, PublishedBytes};
+pub use mmap::{MappedFile, MappedWriter};
 pub use os::OsDisk;
 
 /// A file system, as far as the engine needs one. Every error names its path.
