@@ -18,8 +18,10 @@ const AHEAD_MIN_BYTES: u64 = 64 * 1024;
 const AHEAD_MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// A large batch does not leave its memory with every partition that it came by.
 const SCRATCH_KEPT_BYTES: usize = 256 * 1024;
-/// How much is populated by one call.
+/// How much is populated by one call in the background.
 const POPULATE_STEP_BYTES: u64 = 256 * 1024;
+/// How much an append populates that finds the background late: it should not take long.
+const LATE_STEP_BYTES: u64 = 32 * 1024;
 
 /// How bytes get into the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +85,7 @@ impl Spare {
         let prepared = Arc::new(Prepared::new(Arc::clone(&file), map, HEADER_BYTES as u64));
         prepared.allocate_until((HEADER_BYTES as u64 + ahead).min(map_bytes))?;
         if way == WriteWay::Store {
-            prepared.populate_until(HEADER_BYTES as u64 + ahead);
+            prepared.populate_until(HEADER_BYTES as u64 + ahead, POPULATE_STEP_BYTES);
         }
         Ok(Spare { path, file, writer, prepared })
     }
@@ -220,9 +222,9 @@ impl ActiveSegment {
             WriteWay::Store => {
                 let end = self.position + len as u64;
                 if end > self.prepared.claimed.load(Ordering::Relaxed) {
-                    // The background is late. A step by one call costs less than its pages do
-                    // one by one, when they are touched.
-                    self.prepared.populate_until(end);
+                    // A step by one call costs less than its pages do one by one, when they are
+                    // touched.
+                    self.prepared.populate_until(end, LATE_STEP_BYTES);
                 }
                 fill(self.writer.unpublished(0, len))
             }
@@ -306,7 +308,7 @@ impl Prepared {
             if way == WriteWay::Write || self.claimed.load(Ordering::Relaxed) >= target {
                 return Ok(());
             }
-            self.populate_until(target);
+            self.populate_until(target, POPULATE_STEP_BYTES);
         }
     }
 
@@ -329,9 +331,9 @@ impl Prepared {
         Ok(())
     }
 
-    /// Populates up to `target` at least, as far as there are blocks. Whoever claims a step does
-    /// it; so the appender and the background job never do the same one.
-    fn populate_until(&self, target: u64) {
+    /// Populates up to `target` at least, as far as there are blocks, in steps of `step` bytes.
+    /// Whoever claims a step does it; so the appender and the background job never do the same.
+    fn populate_until(&self, target: u64, step: u64) {
         let limit = self.allocated.load(Ordering::Acquire).min(self.map.len());
         let target = target.min(limit);
         // What was appended has its pages.
@@ -341,7 +343,7 @@ impl Prepared {
             if from >= target {
                 return;
             }
-            let until = (from + POPULATE_STEP_BYTES).min(limit);
+            let until = (from + step).min(limit);
             let claimed =
                 self.claimed.compare_exchange(from, until, Ordering::Relaxed, Ordering::Relaxed);
             if claimed.is_ok() {
