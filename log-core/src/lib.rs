@@ -90,4 +90,4 @@ pub use name::{GroupName, TopicName};
 pub use offset::{Offset, OffsetRange, StartFrom};
 pub use partition::{Appended, Ends, Fetched, Partition, RecoveryReport};
 pub use record::{BatchBuilder, Codec, Header, Record, RecordView};
-pub use store::{Committed, GroupOffsets, OpenMode, Position, Store, Topic};
+pub use store::{Committed, GroupOffsets, OffsetCommit, OpenMode, Store, Topic};
