@@ -117,14 +117,6 @@ impl Ahead {
         Ok(())
     }
 
-    /// Says that pages are touched one by one, as the engine does for what it syncs.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn advise_random(&self) -> io::Result<()> {
-        self.map.advise(Advice::Random)
-    }
-
     fn check(&self, start: usize, len: usize) {
         let allocated = self.allocated();
         let fits = start <= allocated && len <= allocated - start;

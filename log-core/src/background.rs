@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
@@ -108,7 +109,8 @@ impl Shared {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                job();
+                // A user's callback that panics is told by the panic hook; the thread goes on.
+                let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.state.lock();
             } else if state.closed {
                 return;

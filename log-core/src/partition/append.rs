@@ -14,6 +14,9 @@ use crate::record::{
 };
 use crate::segment::{ActiveSegment, Predecessor, Segment, Spare, WriteWay};
 
+/// The highest base offset of a batch: any number of records may follow.
+const OFFSET_MAX: Offset = u64::MAX - 2 * u32::MAX as u64;
+
 /// What an append has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
@@ -144,11 +147,11 @@ impl Shared {
     /// Under `Interval`: waits where the window of what may be lost would grow past its bounds,
     /// and has it synced in the background when half of it is used.
     #[inline]
-    fn admit(&self, len: usize) -> Result<()> {
+    fn admit(&self, config: &TopicConfig, len: usize) -> Result<()> {
         if !self.bounds_loss() {
             return Ok(());
         }
-        let FlushPolicy::Interval { every, bytes } = self.config().flush else { return Ok(()) };
+        let FlushPolicy::Interval { every, bytes } = config.flush else { return Ok(()) };
         let (unsynced, age) = self.unsynced.window(self.context.clock.monotonic());
         if unsynced > 0 && (unsynced + len as u64 > bytes || age >= every) {
             return self.sync_now();
@@ -170,8 +173,12 @@ impl Shared {
     ) -> Result<Appended> {
         let now = now.max(writer.last_append_time);
         let way = self.write_way(&writer.config);
-        self.admit(len)?;
+        self.admit(&writer.config, len)?;
         self.make_room(writer, len, way, now)?;
+        if writer.end > OFFSET_MAX {
+            let (actual, limit) = (writer.end, OFFSET_MAX);
+            return Err(Error::TooLarge { what: "offset", actual, limit });
+        }
         let base_offset = writer.end;
         let header = self.put(writer, len, way, now, fill)?;
         writer.end = header.next_offset();
@@ -182,8 +189,9 @@ impl Shared {
         if let FlushPolicy::Interval { bytes, .. } = writer.config.flush {
             self.unsynced.wrote(len as u64, self.context.clock.monotonic());
             if len as u64 > bytes {
-                // It is more than may be lost all by itself.
-                self.sync_now()?;
+                // It is more than may be lost all by itself. Where that fails, it is there all
+                // the same: what comes next meets the failure.
+                let _ = self.sync_now();
             }
         }
         Ok(Appended { base_offset, end: writer.end, append_time: now, duplicate: false })
@@ -301,7 +309,7 @@ impl Shared {
         if let Ok(appended) = &appended
             && !self.follows_durable_end()
         {
-            self.tail.notify(appended.end);
+            self.tail.due(appended.end).into_iter().for_each(|then| then());
         }
         appended
     }

@@ -188,7 +188,8 @@ fn missing_tail(segment: &Segment, position: u64, from: Offset, end: Offset) -> 
 
 /// What is wrong with the table of producers behind a header: it costs no record.
 fn table_fault(file: &dyn DiskFile, header: &SegmentHeader) -> Result<Option<Fault>> {
-    let mut bytes = vec![0_u8; header.producers_length as usize];
+    let most = usize::try_from(file.size()?).unwrap_or(usize::MAX);
+    let mut bytes = vec![0_u8; (header.producers_length as usize).min(most)];
     let read = file.read_at(&mut bytes, HEADER_BYTES as u64)?;
     let (found, expected) = (crc32fast::hash(&bytes[..read]), header.producers_crc);
     let fault = Fault::Checksum { what: "producer table", found, expected };
@@ -220,12 +221,9 @@ fn check_index(segment: &Segment, walked: Option<&SegmentIndex>, report: &mut Ch
 
 fn describe(segment: &Segment, end: Offset) -> SegmentDescription {
     let offset = segment.end().map_or(end, |sealed| sealed.offset);
-    let times = segment
-        .with_index(|index| {
-            let first = index.first_append_time();
-            (first, first.map(|_| index.last_append_time()))
-        })
-        .unwrap_or_default();
+    let times = segment.times().map_or((None, None), |times| {
+        (times.first_append, times.first_append.map(|_| times.last_append))
+    });
     SegmentDescription {
         path: segment.path(),
         epoch: segment.name().epoch,

@@ -24,7 +24,7 @@ impl Partition {
     pub fn close(&self) -> Result<()> {
         let shared = &*self.0;
         let outcome = shared.close();
-        shared.tail.release_all();
+        shared.release_all(&Error::Closed { what: "store" });
         outcome
     }
 
@@ -35,7 +35,7 @@ impl Partition {
         writer.phase = Phase::Refused(Error::Closed { what: "topic" });
         drop(writer);
         self.0.set_closed();
-        self.0.tail.release_all();
+        self.0.release_all(&Error::Closed { what: "topic" });
     }
 }
 
@@ -58,11 +58,12 @@ impl Shared {
     }
 
     fn mark_closed(&self, writer: &mut Writer) -> Result<Checkpoint> {
+        // The marker vouches for what was synced before it, so that comes first; and where there
+        // is no room for the marker, this much is done.
+        self.sync_now()?;
         let now = self.context.clock.now().max(writer.last_append_time);
         let way = self.write_way(&writer.config);
         self.make_room(writer, MARKER_BYTES, way, now)?;
-        // The marker vouches for what was synced before it, so that comes first.
-        self.sync_now()?;
         if self.flush.segments() > 1 {
             self.seal()?;
         }
@@ -89,19 +90,25 @@ impl Shared {
     /// Has a marker tell what is durable, if nothing was appended for a while: until then, the
     /// last batches are not proven to have been synced by anything that is in the log.
     pub(super) fn mark_idle(&self) -> Result<bool> {
-        let (end, quiet) = {
+        let (end, after) = {
             let writer = self.writer.lock();
             if !writer.unproven || !matches!(writer.phase, Phase::Active(_)) {
                 return Ok(false);
             }
-            let last = writer.last_append_time;
             let after = match writer.config.flush {
                 FlushPolicy::Sync => IDLE_AFTER_SYNC,
                 FlushPolicy::Interval { .. } | FlushPolicy::Os => IDLE_AFTER_ELSE,
             };
-            (writer.end, self.context.clock.now().saturating_since(last) >= after)
+            (writer.end, after)
         };
-        if !quiet {
+        let now = self.context.clock.monotonic();
+        let since = {
+            let mut quiet = self.quiet.lock();
+            let seen = quiet.filter(|(seen, _)| *seen == end).map_or(now, |(_, since)| since);
+            *quiet = Some((end, seen));
+            seen
+        };
+        if now.saturating_sub(since) < after {
             return Ok(false);
         }
         self.sync_now()?;

@@ -40,6 +40,8 @@ pub(super) struct Flush {
     latched: AtomicBool,
     /// Whether a background sync was asked for that has not begun.
     asked: AtomicBool,
+    /// Whether a background job was asked to lead that has not begun.
+    lead_asked: AtomicBool,
 }
 
 /// Where callbacks run that a sync has made due.
@@ -102,7 +104,7 @@ impl Flush {
     }
 
     /// Latches: nothing is written or acknowledged any more.
-    fn fail(&self, error: Error) -> Error {
+    pub(super) fn fail(&self, error: Error) -> Error {
         self.latched.store(true, Ordering::Release);
         self.state.lock().failed.get_or_insert(sync_failed(error)).clone()
     }
@@ -110,16 +112,11 @@ impl Flush {
 
 impl State {
     /// Wakes the threads that are served; and, before them, one of the others to lead the next
-    /// sync: while it lingers, the served ones come back with their next appends.
+    /// sync: while it lingers, the served ones come back with their next appends. With the lock
+    /// held, on purpose: let go, the leader ran ahead with 12 records a sync instead of 15.
     fn wake_threads(&mut self, durable: Offset, failed: bool) {
-        let mut served = Vec::with_capacity(self.threads.len());
-        self.threads.retain(|(end, thread)| {
-            let due = failed || *end <= durable;
-            if due {
-                served.push(thread.clone());
-            }
-            !due
-        });
+        let served = self.threads.extract_if(.., |(end, _)| failed || *end <= durable);
+        let served: Vec<_> = served.map(|(_, thread)| thread).collect();
         if let Some((_, next)) = self.threads.pop() {
             next.unpark();
         }
@@ -149,9 +146,11 @@ impl Shared {
                 drop(state);
                 std::thread::park();
             } else {
-                let outcome = self.lead(&mut state, Tell::Here);
+                // Other people's callbacks are no business of this thread.
+                let outcome = self.lead(&mut state, Tell::Elsewhere);
                 if self.ends.durable() < end {
-                    outcome?;
+                    // The records are there, and may yet become durable.
+                    outcome.map_err(sync_failed)?;
                 }
             }
             // Most are served when they wake, and need no lock to see it.
@@ -171,6 +170,25 @@ impl Shared {
             Some(error) => Err(error.clone()),
             None => self.lead(&mut state, Tell::Elsewhere),
         }
+    }
+
+    /// Tells those who wait for what will not come: the partition is closed.
+    pub(super) fn release_all(&self, error: &Error) {
+        let mut state = self.flush.state.lock();
+        let callbacks = std::mem::take(&mut state.callbacks);
+        state.wake_threads(Offset::MAX, true);
+        drop(state);
+        let durable = self.ends.durable();
+        let (readers, error) = (self.tail.due(Offset::MAX), error.clone());
+        if callbacks.is_empty() && readers.is_empty() {
+            return;
+        }
+        self.context.background.submit(Box::new(move || {
+            for (end, then) in callbacks {
+                then(if end <= durable { Ok(()) } else { Err(error.clone()) });
+            }
+            readers.into_iter().for_each(|then| then());
+        }));
     }
 
     /// Has a background job sync, unless one was asked for already.
@@ -211,9 +229,13 @@ impl Shared {
 
     /// Has a background job lead, if somebody waits who has no thread to do it.
     fn submit_lead(&self) {
+        if self.flush.lead_asked.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let me = self.me.clone();
         self.context.background.submit(Box::new(move || {
             let Some(shared) = me.upgrade() else { return };
+            shared.flush.lead_asked.store(false, Ordering::Release);
             let mut state = shared.flush.state.lock();
             while !state.syncing && !state.callbacks.is_empty() && state.failed.is_none() {
                 // A failure is told to every callback by `finish`.
@@ -247,7 +269,7 @@ impl Shared {
         state.syncing = false;
         let durable = self.ends.durable();
         // What failed before a sync can be tried again, but those who wait asked for it now.
-        let failed = state.failed.clone().or_else(|| outcome.clone().err());
+        let failed = state.failed.clone().or_else(|| outcome.clone().err().map(sync_failed));
         let due: Vec<_> = state
             .callbacks
             .extract_if(.., |(end, _)| *end <= durable || failed.is_some())
@@ -257,18 +279,16 @@ impl Shared {
         }
         state.wake_threads(durable, failed.is_some());
         self.flush.done.notify_all();
-        let readers = self.follows_durable_end();
-        if due.is_empty() && !readers {
+        let follows = self.follows_durable_end();
+        let readers = if follows { self.tail.due(durable) } else { Vec::new() };
+        if due.is_empty() && readers.is_empty() {
             return outcome;
         }
-        let me = self.me.clone();
         let tell_all = move || {
             for (end, then) in due {
                 then(if end <= durable { Ok(()) } else { failed.clone().map_or(Ok(()), Err) });
             }
-            if let Some(shared) = me.upgrade().filter(|_| readers) {
-                shared.tail.notify(durable);
-            }
+            readers.into_iter().for_each(|then| then());
         };
         match tell {
             Tell::Here => MutexGuard::unlocked(state, tell_all),
@@ -327,17 +347,26 @@ impl Shared {
             return Err(error.clone());
         }
         state.syncing = true;
-        let outcome = MutexGuard::unlocked(&mut state, || self.seal_pending());
-        self.finish(&mut state, outcome, Tell::Elsewhere)
+        let sealed = MutexGuard::unlocked(&mut state, || self.seal_pending());
+        let (outcome, sealed) = match sealed {
+            Ok(sealed) => (Ok(()), sealed),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        let outcome = self.finish(&mut state, outcome, Tell::Elsewhere);
+        drop(state);
+        for pending in sealed {
+            // The index may be lost: it is derived. No sync waits for it.
+            let _ = pending.segment().store_index();
+        }
+        outcome
     }
 
-    fn seal_pending(&self) -> Result<()> {
+    /// Returns the segments that were sealed.
+    fn seal_pending(&self) -> Result<Vec<Arc<Pending>>> {
         // A successor that a roll adds meanwhile is not durable: nobody vouches for it yet.
         let synced = self.sync_pending()?;
-        for pair in synced.windows(2) {
-            let oldest = &pair[0];
-            // The index may be lost: it is derived.
-            let _ = oldest.segment().store_index();
+        let sealed: Vec<_> = synced.iter().take(synced.len().saturating_sub(1)).cloned().collect();
+        for oldest in &sealed {
             let vouched = oldest.vouch_for_successor(self.ends.log_start(), self.ends.durable());
             // Without room for the marker, a later loss of the successor is told less surely.
             match vouched {
@@ -346,7 +375,7 @@ impl Shared {
             }
             self.flush.pending.lock().remove(0);
         }
-        Ok(())
+        Ok(sealed)
     }
 
     /// After a roll: two unsynced segments are enough, so a third one waits for the first.

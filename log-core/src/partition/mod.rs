@@ -63,6 +63,7 @@ pub use check::{CheckReport, SegmentDescription};
 pub use read::{Batches, Fetched};
 pub use recovery::{Cut, RecoveryReport};
 pub use retention::RemovedSegment;
+pub use tail::WaitingReader;
 
 pub use crate::segment::PartitionId;
 #[doc(hidden)]
@@ -134,6 +135,8 @@ struct Shared {
     removing: Mutex<()>,
     hidden: Mutex<Vec<SegmentName>>,
     age_clock: AgeClock,
+    /// Where the partition ended, and since when it was seen not to move.
+    quiet: Mutex<Option<(Offset, Duration)>>,
     report: recovery::RecoveryReport,
 }
 
@@ -221,6 +224,7 @@ impl Partition {
             removing: Mutex::new(()),
             hidden,
             age_clock: AgeClock::new(),
+            quiet: Mutex::new(None),
             report: found.report,
         });
         for pending in found.pending {
@@ -241,7 +245,7 @@ impl Partition {
         self.0.policy.store(policy_kind(&config, self.0.access), Ordering::Release);
         *self.0.config.write() = config;
         drop(writer);
-        self.0.tail.notify(self.readable_end());
+        self.0.tell_readers(self.readable_end());
         if self.0.access == Access::ReadWrite && self.0.ends.durable() < self.0.ends.end() {
             // The new policy may promise more for what was written under the old one.
             self.0.sync_soon();
@@ -296,20 +300,28 @@ impl Partition {
     /// # Errors
     /// `SyncFailed` if the outcome is unknown; `OffsetOutOfRange` past the end.
     pub fn wait_durable(&self, end: Offset) -> Result<()> {
+        if self.0.ends.durable() >= end {
+            return Ok(());
+        }
+        self.0.may_write()?;
         self.0.wait_durable(end)
     }
 
-    /// Calls `then` once everything below `end` is durable, or can't become so: at once, or from
-    /// a background thread. No thread waits for it.
+    /// Calls `then` once everything below `end` is durable, or can't become so: at once, or later
+    /// from a background thread. No thread waits for it. It must not block.
     pub fn when_durable(&self, end: Offset, then: impl FnOnce(Result<()>) + Send + 'static) {
-        self.0.when_durable(end, Box::new(then));
+        match self.0.may_write() {
+            Err(error) if self.0.ends.durable() < end => then(Err(error)),
+            _ => self.0.when_durable(end, Box::new(then)),
+        }
     }
 
     /// Syncs what is unsynced, whatever the policy.
     ///
     /// # Errors
-    /// `SyncFailed` if the outcome is unknown.
+    /// `SyncFailed` if the outcome is unknown; `ReadOnly`; `Closed`.
     pub fn sync(&self) -> Result<()> {
+        self.0.may_write()?;
         self.0.sync_now()
     }
 
@@ -324,22 +336,20 @@ impl Partition {
             return Ok(Maintained::default());
         }
         let config = shared.config();
-        if let FlushPolicy::Interval { every, .. } = config.flush {
-            let (unsynced, age) = shared.unsynced.window(shared.context.clock.monotonic());
-            if unsynced > 0 && age >= every / 2 {
-                shared.sync_now()?;
-            }
-        }
-        let rolled = match config.segment_max_age {
-            Some(age) => shared.roll_by_age(age)?,
-            None => false,
-        };
-        let mut removed = shared.retain(config.retention)?;
-        removed.extend(shared.remove_segments()?);
-        shared.remove_hidden()?;
-        let now = shared.context.clock.now();
+        // Each is tried, whatever came of the others: on a full disk nothing may work but what
+        // gives space back.
+        let synced = shared.sync_if_late(config.flush);
+        let removed = shared.retain(config.retention).and_then(|mut removed| {
+            removed.extend(shared.remove_segments()?);
+            Ok(removed)
+        });
+        let cleared = shared.remove_hidden();
+        let rolled = config.segment_max_age.map(|age| shared.roll_by_age(age));
+        let now = shared.age_now();
         shared.writer.lock().producers.expire(now, config.producer_expiry);
-        let marked = shared.mark_idle()?;
+        let marked = shared.mark_idle();
+        synced.and(cleared)?;
+        let (removed, rolled, marked) = (removed?, rolled.transpose()?.unwrap_or(false), marked?);
         Ok(Maintained { removed, rolled, marked })
     }
 
@@ -408,6 +418,31 @@ impl Shared {
         let last = self.segments.read().last().cloned();
         let header = last.as_ref().and_then(|last| last.header().ok());
         header.is_none_or(|header| self.ends.log_start() > header.log_start)
+    }
+
+    /// Under `Interval`: syncs what was written half a window ago, though nothing is appended.
+    fn sync_if_late(&self, flush: FlushPolicy) -> Result<()> {
+        let FlushPolicy::Interval { every, .. } = flush else { return Ok(()) };
+        let (unsynced, age) = self.unsynced.window(self.context.clock.monotonic());
+        if unsynced > 0 && age >= every / 2 { self.sync_now() } else { Ok(()) }
+    }
+
+    /// Calls the readers' callbacks that are due on a background thread: whoever is here may hold
+    /// locks that they want.
+    fn tell_readers(&self, readable_end: Offset) {
+        let due = self.tail.due(readable_end);
+        if !due.is_empty() {
+            let tell_all = move || due.into_iter().for_each(|then| then());
+            self.context.background.submit(Box::new(tell_all));
+        }
+    }
+
+    /// Refuses what would write, where nothing may be written any more.
+    fn may_write(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Err(Error::ReadOnly { path: self.dir.clone() });
+        }
+        if self.is_closed() { Err(Error::Closed { what: "partition" }) } else { Ok(()) }
     }
 
     fn config(&self) -> Arc<TopicConfig> {

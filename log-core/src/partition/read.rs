@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::tail::WaitingReader;
 use super::{Ends, Partition, Shared};
 use crate::clock::Timestamp;
 use crate::error::{Corruption, Error, Fault, Result};
@@ -93,11 +94,22 @@ impl Partition {
     }
 
     /// Calls `then` once there is something to read at `from`, or the partition is closed: at
-    /// once, or on the thread that made it readable.
-    pub fn when_readable(&self, from: Offset, then: impl FnOnce() + Send + 'static) {
+    /// once, or later on a thread of the engine or of whoever appends. It must not block. The
+    /// result, if there is one, is what [`Partition::forget_readable`] wants.
+    pub fn when_readable(
+        &self,
+        from: Offset,
+        then: impl FnOnce() + Send + 'static,
+    ) -> Option<WaitingReader> {
         let shared = &*self.0;
         let end = || if shared.is_closed() { Offset::MAX } else { shared.readable_end() };
-        shared.tail.call(from, end, Box::new(then));
+        shared.tail.call(from, end, Box::new(then))
+    }
+
+    /// Drops a callback that is not wanted any more, as when a long poll has timed out. It is not
+    /// called after this returns `true`; `false` says that it was called, or is about to be.
+    pub fn forget_readable(&self, waiting: WaitingReader) -> bool {
+        self.0.tail.forget(waiting)
     }
 }
 
@@ -105,6 +117,16 @@ impl Shared {
     fn count(&self, error: &Error) {
         if matches!(error, Error::Corrupt(_)) {
             self.context.metrics.corrupt_reads.add(1);
+        }
+    }
+
+    /// What a read that failed tells: retention may have taken away meanwhile what it looked for.
+    fn unless_trimmed(&self, from: Offset, error: Error) -> Error {
+        let Ends { log_start, end, .. } = self.ends.all();
+        if from < log_start {
+            Error::OffsetOutOfRange { offset: from, log_start, end }
+        } else {
+            error
         }
     }
 
@@ -119,25 +141,15 @@ impl Shared {
             let bytes = Bytes::new();
             return Ok(Fetched { bytes, from, next: from, source: None, expanded_max });
         }
-        let mut at = self.segment_at(from)?;
-        loop {
-            let Some((segment, next_base)) = self.segment(at) else {
-                // Published, and in no segment: only a lost file can do that.
-                return Err(self.lost(OffsetRange::new(from, readable_end)));
-            };
-            if let Some(Chunk { bytes, position, next, .. }) =
-                segment.read(from, readable_end, max_bytes)?
-            {
-                let source = Some((segment, position));
-                return Ok(Fetched { bytes, from, next, source, expanded_max });
-            }
-            match next_base {
-                Some(base) if base > from => {
-                    return Err(self.lost(OffsetRange::new(from, base)));
-                }
-                _ => at += 1,
-            }
-        }
+        let found = self.segment_with(from, readable_end).and_then(|(segment, until)| {
+            let chunk = segment.read(from, readable_end, max_bytes)?;
+            // Published, and in no segment: only a lost file can do that.
+            let chunk = chunk.ok_or_else(|| self.lost(OffsetRange::new(from, until)))?;
+            Ok((segment, chunk))
+        });
+        let (segment, chunk) = found.map_err(|error| self.unless_trimmed(from, error))?;
+        let Chunk { bytes, position, next, .. } = chunk;
+        Ok(Fetched { bytes, from, next, source: Some((segment, position)), expanded_max })
     }
 
     fn visit<T>(
@@ -153,26 +165,21 @@ impl Shared {
         if offset >= readable_end {
             return Ok(None);
         }
-        let at = self.segment_at(offset)?;
-        let Some((segment, _)) = self.segment(at) else { return Ok(None) };
-        segment.visit(offset, readable_end, self.expanded_max(), visit)
+        let (segment, _) = self.segment_with(offset, readable_end)?;
+        let visited = segment.visit(offset, readable_end, self.expanded_max(), visit);
+        visited.map_err(|error| self.unless_trimmed(offset, error))
     }
 
-    /// The place in the list of the segment that should hold `from`.
-    fn segment_at(&self, from: Offset) -> Result<usize> {
+    /// The segment that should hold `from`, and where its offsets end: looked up at once, because
+    /// retention may take segments off the list at any time.
+    fn segment_with(&self, from: Offset, readable_end: Offset) -> Result<(Arc<Segment>, Offset)> {
         let segments = self.segments.read();
         let after = segments.partition_point(|segment| segment.name().base <= from);
-        match (after.checked_sub(1), segments.first()) {
-            (Some(at), _) => Ok(at),
-            (None, Some(oldest)) => Err(self.lost(OffsetRange::new(from, oldest.name().base))),
-            (None, None) => Err(self.lost(OffsetRange::new(from, self.ends.end()))),
+        let next = segments.get(after).map_or(readable_end, |next| next.name().base);
+        match after.checked_sub(1) {
+            Some(at) => Ok((Arc::clone(&segments[at]), next)),
+            None => Err(self.unless_trimmed(from, self.lost(OffsetRange::new(from, next)))),
         }
-    }
-
-    fn segment(&self, at: usize) -> Option<(Arc<Segment>, Option<Offset>)> {
-        let segments = self.segments.read();
-        let segment = Arc::clone(segments.get(at)?);
-        Some((segment, segments.get(at + 1).map(|next| next.name().base)))
     }
 
     fn lost(&self, offsets: OffsetRange) -> Error {
@@ -183,7 +190,7 @@ impl Shared {
     fn offset_for_time(&self, time: Timestamp) -> Result<Option<Offset>> {
         let (log_start, readable_end) = (self.ends.log_start(), self.readable_end());
         let segments = self.segments.read().clone();
-        for segment in segments {
+        for segment in &segments {
             if segment.end().is_some_and(|end| end.offset <= log_start) {
                 continue;
             }

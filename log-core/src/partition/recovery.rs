@@ -260,10 +260,9 @@ impl Recovery<'_> {
         }
         let (segments, last_end) = self.segments(chain, &walk, end)?;
         let last = chain.links.last().expect("there is a segment");
-        let predecessor = last.header.is_ok().then(|| Predecessor {
-            name: last.name,
-            end_position: u32::try_from(last_end).expect("segments are below 4 GiB"),
-        });
+        let end_position = u32::try_from(last_end).ok().filter(|_| last.header.is_ok());
+        let predecessor =
+            end_position.map(|end_position| Predecessor { name: last.name, end_position });
         let untouched = walk.last == Last::Nothing && chain.links.len() == 1 && last.name.base == 0;
         let closed = walk.last == Last::Marker(MarkerKind::Close);
         let sound = self.report.cut.is_none()

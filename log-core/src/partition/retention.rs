@@ -43,7 +43,10 @@ impl AgeClock {
             None => wall,
             Some((then, at)) => {
                 let passed = monotonic.saturating_sub(at);
-                wall.min(then.saturating_add(passed.saturating_mul(2)))
+                let now = wall.min(then.saturating_add(passed.saturating_mul(2)));
+                // A clock that was set back for a while must not slow this one down after.
+                *last = Some((now.max(then.saturating_add(passed)), monotonic));
+                return now;
             }
         };
         *last = Some((now, monotonic));
@@ -60,6 +63,7 @@ impl Partition {
     /// removed that is not below the durable `log_start`.
     pub fn trim(&self, to: Offset) -> Result<Vec<RemovedSegment>> {
         let shared = &*self.0;
+        shared.may_write()?;
         let (Ends { log_start, .. }, end) = (self.ends(), self.readable_end());
         if to > end {
             return Err(Error::OffsetOutOfRange { offset: to, log_start, end });
@@ -72,28 +76,30 @@ impl Partition {
 impl Shared {
     /// What the retention policy removes now.
     pub(super) fn retain(&self, policy: RetentionPolicy) -> Result<Vec<RemovedSegment>> {
-        let now = self.age_clock.now(self.context.clock.now(), self.context.clock.monotonic());
-        let keep_from = self.keep_from(policy, now)?;
+        let keep_from = self.keep_from(policy, self.age_now());
         self.raise_log_start(keep_from)?;
         self.remove_segments()
     }
 
+    /// What time it is, as far as ages are concerned.
+    pub(super) fn age_now(&self) -> Timestamp {
+        self.age_clock.now(self.context.clock.now(), self.context.clock.monotonic())
+    }
+
     /// The base offset of the oldest segment that stays.
-    fn keep_from(&self, policy: RetentionPolicy, now: Timestamp) -> Result<Offset> {
+    fn keep_from(&self, policy: RetentionPolicy, now: Timestamp) -> Offset {
         let segments = self.segments.read().clone();
         let mut left: u64 = segments.iter().map(|segment| segment.used_bytes()).sum();
         let mut keep_from = self.ends.log_start();
-        for segment in &segments {
+        for (at, segment) in segments.iter().enumerate() {
             let Some(end) = self.removable(segment) else { break };
-            let too_old = match policy.max_age {
-                Some(age) => {
-                    let last = segment.with_index(|index| index.last_append_time());
-                    // A segment that can't be read is kept by age: its age is not known.
-                    last.is_ok_and(|last| now.saturating_since(last) > age)
-                }
-                None => false,
-            };
-            let without = left - segment.used_bytes();
+            let too_old = policy.max_age.is_some_and(|age| {
+                // Of one that can't be read, this much is known: it is older than its successor.
+                let begun = || segments.get(at + 1)?.header().ok().map(|header| header.created);
+                let last = segment.times().ok().map(|times| times.last_append).or_else(begun);
+                last.is_some_and(|last| now.saturating_since(last) > age)
+            });
+            let without = left.saturating_sub(segment.used_bytes());
             let too_much = policy.max_bytes.is_some_and(|most| without >= most);
             if !too_old && !too_much {
                 break;
@@ -101,7 +107,7 @@ impl Shared {
             left = without;
             keep_from = keep_from.max(end);
         }
-        Ok(keep_from)
+        keep_from
     }
 
     /// Where a segment ends, if nothing is written to it and no sync is due.
@@ -177,14 +183,14 @@ impl Shared {
     pub(super) fn remove_hidden(&self) -> Result<()> {
         let log_start = self.ends.log_start();
         let mut hidden = self.hidden.lock();
-        let gone: Vec<_> = hidden.extract_if(.., |name| name.base < log_start).collect();
-        for name in gone {
-            for file in [name.log_file(), name.index_file()] {
+        while let Some(at) = hidden.iter().position(|name| name.base < log_start) {
+            for file in [hidden[at].log_file(), hidden[at].index_file()] {
                 match self.context.disk.remove_file(&self.dir.join(file)) {
                     Err(error) if !crate::disk::is_not_found(&error) => return Err(error),
                     _ => {}
                 }
             }
+            hidden.swap_remove(at);
         }
         Ok(())
     }
@@ -195,7 +201,7 @@ impl Shared {
         let Phase::Active(active) = &writer.phase else { return Ok(false) };
         let segment = Arc::clone(active.segment());
         let now = self.context.clock.now();
-        let first = segment.with_index(|index| index.first_append_time())?;
+        let first = segment.times()?.first_append;
         if first.is_none_or(|first| now.saturating_since(first) < max_age) {
             return Ok(false);
         }
@@ -221,5 +227,8 @@ mod tests {
         assert_eq!(clock.now(at(year), Duration::from_millis(500)), at(2_000));
         assert_eq!(clock.now(at(year), Duration::from_millis(1_000)), at(3_000));
         assert_eq!(clock.now(at(2_500), Duration::from_millis(1_000)), at(2_500));
+        // Set back to the epoch for a while, it goes on where it was.
+        assert_eq!(clock.now(at(0), Duration::from_millis(2_000)), at(0));
+        assert_eq!(clock.now(at(5_000), Duration::from_millis(2_000)), at(4_000));
     }
 }

@@ -6,6 +6,7 @@ use super::Shared;
 use super::append::{Phase, Writer};
 use super::pending::Pending;
 use crate::clock::Timestamp;
+use crate::config::FlushPolicy;
 use crate::error::{Error, Result};
 use crate::record::{MARKER_BYTES, Marker, MarkerKind};
 use crate::segment::{
@@ -35,7 +36,9 @@ impl Shared {
         if let Phase::Active(active) = &writer.phase {
             // The marker that vouches for the successor needs room too.
             if active.room() >= (len + MARKER_BYTES) as u64 && !self.flush.is_latched() {
-                return active.reserve(len);
+                // And blocks: on a full disk a marker must still tell what retention gives up.
+                let marker = if len == MARKER_BYTES { 0 } else { MARKER_BYTES };
+                return active.reserve(len + marker);
             }
             // A segment without records is too small for one large batch: its successor would
             // have its name.
@@ -146,12 +149,30 @@ impl Shared {
         if self.flush.segments() > 2 {
             self.seal()?;
         }
-        let epoch = writer.epoch_max + 1;
-        // Taken even if what follows fails: a file with this epoch may be there then.
+        if writer.config.flush == FlushPolicy::Sync && self.flush.holds_read_back() {
+            // What this append's acknowledgement would rest on comes first: where that can't be
+            // made durable, nothing is appended.
+            self.sync_now()?;
+        }
+        let (actual, limit) = (u64::from(writer.epoch_max), u64::from(u32::MAX));
+        let epoch = writer.epoch_max.checked_add(1);
+        let epoch = epoch.ok_or(Error::TooLarge { what: "epoch", actual, limit })?;
+        let next = match self.begin_segment(writer, predecessor, epoch, len, way, now) {
+            Ok(next) => next,
+            Err(error @ Error::DiskFull { .. }) => return Err(error),
+            Err(error) => {
+                // A file with this epoch may be there now.
+                writer.epoch_max = epoch;
+                return Err(error);
+            }
+        };
         writer.epoch_max = epoch;
-        let next = self.begin_segment(writer, predecessor, epoch, len, way, now)?;
-        next.file().sync()?;
-        self.context.disk.sync_dir(&self.dir)?;
+        let synced = next.file().sync().and_then(|()| self.context.disk.sync_dir(&self.dir));
+        match synced {
+            Ok(()) => {}
+            Err(error @ Error::DiskFull { .. }) => return Err(error),
+            Err(error) => return Err(self.flush.fail(error)),
+        }
         writer.epoch = epoch;
         self.publish_segment(writer, next);
         self.seal_soon()
@@ -184,10 +205,14 @@ impl Shared {
         let least = (data_start + len + MARKER_BYTES) as u64;
         // Held until the spare has its final name: two of them would share one file.
         let mut slot = self.spare.lock();
-        let spare = match slot.take().filter(|spare| spare.map_bytes() >= least) {
+        let small = producers.len() as u64 * 4 <= writer.config.segment_max_bytes;
+        let fits = |spare: &Spare| small && spare.map_bytes() >= least;
+        let spare = match slot.take().filter(fits) {
             Some(spare) => spare,
             None => {
-                let map_bytes = writer.config.segment_max_bytes.max(least);
+                // The table of producers does not count against what a segment may hold.
+                let map_bytes = writer.config.segment_max_bytes + producers.len() as u64;
+                let map_bytes = map_bytes.max(least);
                 Spare::create(&self.segment_dir(), map_bytes, way, len as u64)?
             }
         };

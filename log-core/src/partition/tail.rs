@@ -8,40 +8,48 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::offset::Offset;
 
-type Callback = Box<dyn FnOnce() + Send>;
+pub(super) type Callback = Box<dyn FnOnce() + Send>;
+
+/// A callback of [`super::Partition::when_readable`] that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingReader(u64);
 
 /// Who waits for records.
 #[derive(Default)]
 pub(super) struct Tail {
     /// How many wait, so that an append without any looks at one number only.
     waiting: AtomicUsize,
-    callbacks: Mutex<Vec<(Offset, Callback)>>,
+    readers: Mutex<Readers>,
     changed: Condvar,
 }
 
+#[derive(Default)]
+struct Readers {
+    callbacks: Vec<(WaitingReader, Offset, Callback)>,
+    next: u64,
+}
+
 impl Tail {
-    /// Tells those who wait for something below `readable_end`.
+    /// Wakes the threads that wait for something below `readable_end`, and returns the callbacks
+    /// that do: the caller calls them, without a lock.
     #[inline]
-    pub(super) fn notify(&self, readable_end: Offset) {
+    pub(super) fn due(&self, readable_end: Offset) -> Vec<Callback> {
         // Pairs with the fence in `wait` and `call`: either they see the new end, or this sees them.
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) != 0 {
-            self.notify_waiting(readable_end);
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
         }
+        self.take_due(readable_end)
     }
 
     #[cold]
-    fn notify_waiting(&self, readable_end: Offset) {
-        let due = {
-            let mut callbacks = self.callbacks.lock();
-            let due: Vec<_> = callbacks.extract_if(.., |(from, _)| *from < readable_end).collect();
-            self.waiting.fetch_sub(due.len(), Ordering::Relaxed);
-            self.changed.notify_all();
-            due
-        };
-        for (_, callback) in due {
-            callback();
-        }
+    fn take_due(&self, readable_end: Offset) -> Vec<Callback> {
+        let mut readers = self.readers.lock();
+        let due = readers.callbacks.extract_if(.., |(_, from, _)| *from < readable_end);
+        let due: Vec<_> = due.map(|(_, _, callback)| callback).collect();
+        self.waiting.fetch_sub(due.len(), Ordering::Relaxed);
+        self.changed.notify_all();
+        due
     }
 
     /// Waits until `readable_end()` passes `from`; `false` if `timeout` came first.
@@ -53,7 +61,7 @@ impl Tail {
         now: impl Fn() -> Duration,
     ) -> bool {
         let deadline = now().saturating_add(timeout);
-        let mut callbacks = self.callbacks.lock();
+        let mut readers = self.readers.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let reached = loop {
@@ -64,7 +72,7 @@ impl Tail {
             if left.is_zero() {
                 break false;
             }
-            if self.changed.wait_for(&mut callbacks, left).timed_out() {
+            if self.changed.wait_for(&mut readers, left).timed_out() {
                 break readable_end() > from;
             }
         };
@@ -73,22 +81,35 @@ impl Tail {
     }
 
     /// Calls `then` once `readable_end()` has passed `from`: at once, if it has.
-    pub(super) fn call(&self, from: Offset, readable_end: impl Fn() -> Offset, then: Callback) {
-        let mut callbacks = self.callbacks.lock();
+    pub(super) fn call(
+        &self,
+        from: Offset,
+        readable_end: impl Fn() -> Offset,
+        then: Callback,
+    ) -> Option<WaitingReader> {
+        let mut readers = self.readers.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if readable_end() > from {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
-            drop(callbacks);
+            drop(readers);
             then();
-        } else {
-            callbacks.push((from, then));
+            return None;
         }
+        let waiting = WaitingReader(readers.next);
+        readers.next += 1;
+        readers.callbacks.push((waiting, from, then));
+        Some(waiting)
     }
 
-    /// Wakes everybody: the partition is closed, and nothing will come.
-    pub(super) fn release_all(&self) {
-        self.notify_waiting(Offset::MAX);
+    /// Drops a callback; `false` if it is gone already.
+    pub(super) fn forget(&self, waiting: WaitingReader) -> bool {
+        let mut readers = self.readers.lock();
+        let before = readers.callbacks.len();
+        readers.callbacks.retain(|(reader, ..)| *reader != waiting);
+        let forgotten = before - readers.callbacks.len();
+        self.waiting.fetch_sub(forgotten, Ordering::Relaxed);
+        forgotten > 0
     }
 }
 

@@ -245,10 +245,31 @@ fn who_waits_for_records_is_let_go_when_the_partition_closes() {
     };
     partition.close().unwrap();
     assert!(!waiting.join().unwrap(), "closed is not readable");
+    bench.context.background.run_pending();
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     let calls = call_when_readable(&partition, 1);
     assert_eq!(calls.load(Ordering::SeqCst), 1, "closed already");
     assert!(!partition.wait_readable(0, Duration::from_secs(600)));
+}
+
+#[test]
+fn who_waits_for_records_no_more_is_not_called() {
+    let bench = Bench::new(FlushPolicy::Os);
+    let partition = bench.open();
+    let calls = Arc::new(AtomicU32::new(0));
+    let wait = |from| {
+        let counted = Arc::clone(&calls);
+        partition.when_readable(from, move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let (forgotten, called) = (wait(0).unwrap(), wait(0).unwrap());
+    assert!(partition.forget_readable(forgotten));
+    append(&partition, 0..1);
+    bench.context.background.run_pending();
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert!(!partition.forget_readable(called) && !partition.forget_readable(forgotten));
+    assert_eq!(wait(0), None, "there is nothing to forget");
 }
 
 #[test]
@@ -264,4 +285,60 @@ fn a_thread_that_waits_for_records_wakes_with_the_next_one() {
         bench.context.background.run_pending();
         assert!(waiting.join().unwrap(), "{flush:?}");
     }
+}
+
+/// A look-up in two steps let retention move the list of segments in between: the read found
+/// itself one segment further on, and stepped over records that were kept.
+#[test]
+fn a_read_that_races_retention_steps_over_nothing() {
+    let mut bench = Bench::new(FlushPolicy::Os);
+    bench.context.background = Background::threads(2);
+    let partition = bench.open();
+    let value = vec![7_u8; 20_000];
+    let last = 400_u64;
+    std::thread::scope(|scope| {
+        let trimmer = partition.clone();
+        scope.spawn(move || {
+            for _ in 0..last {
+                trimmer.append(&[Record::new(&value)]).unwrap();
+                let end = trimmer.ends().end;
+                trimmer.trim(end.saturating_sub(4)).unwrap();
+            }
+        });
+        while partition.ends().end < last {
+            let from = partition.ends().end.saturating_sub(4);
+            let mut first = None;
+            let fetched = match partition.read(from, 1) {
+                Ok(fetched) => fetched,
+                Err(Error::OffsetOutOfRange { .. }) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            fetched.for_each(|record| first = first.or(Some(record.offset))).unwrap();
+            assert!(first.is_none_or(|first| first == from), "{from}: {first:?}");
+        }
+    });
+    bench.context.background.close();
+}
+
+/// A roll by age failed for want of space, and kept the retention that would have given space from
+/// being tried at all.
+#[test]
+fn retention_goes_on_while_a_full_disk_keeps_a_segment_from_rolling() {
+    let mut bench = Bench::new(FlushPolicy::Sync);
+    bench.config.segment_max_age = Some(Duration::from_secs(60));
+    let partition = bench.open();
+    let value = vec![7_u8; 20_000];
+    for _ in 0..12 {
+        partition.append(&[Record::new(&value)]).unwrap();
+        bench.context.background.run_pending();
+    }
+    let retention = crate::config::RetentionPolicy { max_age: None, max_bytes: Some(70_000) };
+    partition.alter(TopicConfig { retention, ..bench.config.clone() });
+    bench.clock.advance(Duration::from_secs(600));
+    bench.disk.set_capacity(Some(bench.disk.used()));
+    let before = partition.used_bytes();
+    // Whether the roll finds space depends on what retention has given back before it.
+    let _ = partition.maintain();
+    assert!(partition.used_bytes() < before && partition.ends().log_start > 0);
+    partition.append(&[Record::new(&value)]).unwrap();
 }

@@ -170,7 +170,9 @@ impl<'a> Walk<'a> {
         }
         let path = self.dir.join(header.name.log_file());
         let file = self.disk.open(&path, FileMode::Read)?;
-        let mut bytes = vec![0_u8; header.producers_length as usize];
+        // What the header says of the length is taken for as much as the file can hold.
+        let most = usize::try_from(file.size()?).unwrap_or(usize::MAX);
+        let mut bytes = vec![0_u8; (header.producers_length as usize).min(most)];
         let read = file.read_at(&mut bytes, HEADER_BYTES as u64)?;
         let found = crc32fast::hash(&bytes[..read]);
         let decoded = if found == header.producers_crc {

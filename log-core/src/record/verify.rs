@@ -9,6 +9,9 @@ use super::view::{BatchView, RecordView, check_openable};
 use crate::clock::Timestamp;
 use crate::error::{Error, Fault, Result};
 
+/// The shortest record: no key, an empty value, no headers.
+const RECORD_MIN_BYTES: u32 = 7;
+
 /// What an arriving batch may be, as its topic says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
@@ -37,7 +40,7 @@ pub fn verify_produced(bytes: &[u8], limits: &BatchLimits) -> Result<BatchHeader
         let value = i64::from(batch.header.body_length);
         return Err(malformed("body_length", value));
     }
-    check_produced_header(&batch.header)?;
+    check_produced_header(&batch.header, limits)?;
     batch.check_body().map_err(Error::Malformed)?;
     let codec = batch.header.codec().map_err(Error::Malformed)?;
     if codec == Codec::None || limits.strict {
@@ -46,7 +49,7 @@ pub fn verify_produced(bytes: &[u8], limits: &BatchLimits) -> Result<BatchHeader
     Ok(batch.header)
 }
 
-fn check_produced_header(header: &BatchHeader) -> Result<()> {
+fn check_produced_header(header: &BatchHeader, limits: &BatchLimits) -> Result<()> {
     let refused = header.attributes & (attributes::CONTROL | attributes::TRANSACTIONAL);
     let zero = [
         ("attributes", i64::from(refused)),
@@ -59,8 +62,11 @@ fn check_produced_header(header: &BatchHeader) -> Result<()> {
     if let Some((field, value)) = zero.into_iter().find(|(_, value)| *value != 0) {
         return Err(malformed(field, value));
     }
-    if header.record_count == 0 {
-        return Err(malformed("record_count", 0));
+    // What a compressed batch says is believed until somebody opens it; but not that it holds
+    // more records than fit.
+    let most = limits.expanded_max / RECORD_MIN_BYTES;
+    if header.record_count == 0 || header.record_count > most {
+        return Err(malformed("record_count", i64::from(header.record_count)));
     }
     if header.last_offset_delta != header.record_count - 1 {
         return Err(malformed("last_offset_delta", i64::from(header.last_offset_delta)));

@@ -138,7 +138,7 @@ impl Body<'_> {
         }
         let mut records = self.records();
         // Without holes, the distance says how many records come before.
-        if header.record_count == header.last_offset_delta + 1 {
+        if header.last_offset_delta.checked_add(1) == Some(header.record_count) {
             self.fetch_about(offset - header.base_offset + 1);
             for _ in header.base_offset..offset {
                 records.step_over()?;

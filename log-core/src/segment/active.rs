@@ -16,6 +16,8 @@ use crate::record::BatchHeader;
 /// The least and the most that is prepared ahead of the appends.
 const AHEAD_MIN_BYTES: u64 = 64 * 1024;
 const AHEAD_MAX_BYTES: u64 = 16 * 1024 * 1024;
+/// A large batch does not leave its memory with every partition that it came by.
+const SCRATCH_KEPT_BYTES: usize = 256 * 1024;
 /// How much is populated by one call.
 const POPULATE_STEP_BYTES: u64 = 256 * 1024;
 
@@ -229,7 +231,11 @@ impl ActiveSegment {
                     self.scratch.resize(len, 0);
                 }
                 let header = fill(&mut self.scratch[..len]);
-                self.prepared.file.write_at(&self.scratch[..len], self.position)?;
+                let written = self.prepared.file.write_at(&self.scratch[..len], self.position);
+                if len > SCRATCH_KEPT_BYTES {
+                    self.scratch = Vec::new();
+                }
+                written?;
                 header
             }
         };

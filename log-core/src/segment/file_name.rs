@@ -42,7 +42,9 @@ impl SegmentName {
     fn parse(stem: &str) -> Option<SegmentName> {
         let (base, epoch) = stem.split_once('-')?;
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if base.len() != 20 || epoch.len() != 8 || !digits(base) || !digits(epoch) {
+        // Epochs that outgrow their eight digits get more.
+        let widths = base.len() == 20 && (8..=10).contains(&epoch.len());
+        if !widths || !digits(base) || !digits(epoch) {
             return None;
         }
         Some(SegmentName { base: base.parse().ok()?, epoch: epoch.parse().ok()? })
@@ -61,6 +63,8 @@ mod tests {
 
     #[test]
     fn names_round_trip_and_strangers_are_not_ours() {
+        let late = SegmentName { base: u64::MAX, epoch: u32::MAX };
+        assert_eq!(SegmentName::parse_log(&late.log_file()), Some(late));
         let name = SegmentName { base: 4096, epoch: 7 };
         assert_eq!(name.log_file(), "00000000000000004096-00000007.log");
         assert_eq!(SegmentName::parse_log(&name.log_file()), Some(name));

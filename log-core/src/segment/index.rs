@@ -30,6 +30,17 @@ struct Entry {
     max_timestamp_before: i64,
 }
 
+/// What is known of the times in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// The largest timestamp of a record; the largest there is, if some can't be read.
+    pub max: Timestamp,
+    /// When the first record was appended; `None` while there is none.
+    pub first_append: Option<Timestamp>,
+    /// When the last record was appended; [`Timestamp::MIN`] while there is none.
+    pub last_append: Timestamp,
+}
+
 /// Where to start walking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
@@ -120,28 +131,20 @@ impl SegmentIndex {
         }
     }
 
-    /// Whether some record is stamped at or after `time`.
+    /// What it knows of times.
     #[must_use]
-    pub fn reaches(&self, time: Timestamp) -> bool {
-        self.max_timestamp >= time.as_millis()
+    pub fn times(&self) -> Times {
+        Times {
+            max: Timestamp::from_millis(self.max_timestamp),
+            first_append: self.first_append_time,
+            last_append: self.last_append_time,
+        }
     }
 
     /// Where the last batch ends.
     #[must_use]
     pub fn end_position(&self) -> u64 {
         self.end_position
-    }
-
-    /// When the first record was appended; `None` while there is none.
-    #[must_use]
-    pub fn first_append_time(&self) -> Option<Timestamp> {
-        self.first_append_time
-    }
-
-    /// When the last record was appended; [`Timestamp::MIN`] while there is none.
-    #[must_use]
-    pub fn last_append_time(&self) -> Timestamp {
-        self.last_append_time
     }
 
     /// Whether it is the one that a walk gives: the marker that a roll adds may be in either.

@@ -1,7 +1,9 @@
 //! The index of a segment: had from its file, or made anew by walking the segment.
 
+use std::sync::Arc;
+
 use super::scan::{Found, SegmentScan};
-use super::{Segment, SegmentIndex};
+use super::{Segment, SegmentIndex, Times};
 use crate::disk::{FileMode, is_not_found};
 use crate::error::{Fault, Result};
 
@@ -10,13 +12,29 @@ impl Segment {
     ///
     /// # Errors
     /// `Io`; `Corrupt` if the segment is lost.
-    pub fn with_index<T>(&self, ask: impl FnOnce(&SegmentIndex) -> T) -> Result<T> {
+    pub fn with_index<T>(self: &Arc<Segment>, ask: impl FnOnce(&SegmentIndex) -> T) -> Result<T> {
         if let Some(index) = self.index.read().as_ref() {
             return Ok(ask(index));
         }
         let loaded = self.load_index()?;
-        let mut index = self.index.write();
-        Ok(ask(index.get_or_insert(loaded)))
+        let answer = ask(self.index.write().get_or_insert(loaded));
+        self.place.maps.loaded(self);
+        Ok(answer)
+    }
+
+    /// What is known of the times in the segment. For that alone, the index is not kept in memory.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if the segment is lost.
+    pub fn times(&self) -> Result<Times> {
+        if let Some(index) = self.index.read().as_ref() {
+            return Ok(index.times());
+        }
+        if let Some(times) = self.times.get() {
+            return Ok(*times);
+        }
+        let times = self.load_index()?.times();
+        Ok(*self.times.get_or_init(|| times))
     }
 
     /// Reads the index file; rebuilds the index where that is missing, stale or damaged.

@@ -27,6 +27,14 @@ impl SealedMaps {
     /// Notes that `segment` was mapped, and unmaps others if there are too many.
     pub(super) fn mapped(&self, segment: &Arc<Segment>) {
         self.metrics.maps_made.add(1);
+        self.loaded(segment);
+    }
+
+    /// Notes that `segment` holds a map or an index, and has others let go if there are too many.
+    pub(super) fn loaded(&self, segment: &Arc<Segment>) {
+        if segment.is_listed() {
+            return;
+        }
         let mut let_go = Vec::new();
         {
             let mut mapped = self.mapped.lock();

@@ -26,7 +26,7 @@ pub use file_name::SegmentName;
 pub use header::{
     FIRST_DATA_START, HEADER_BYTES, PartitionId, Predecessor, SEGMENT_VERSION, SegmentHeader,
 };
-pub use index::{Place, SegmentIndex};
+pub use index::{Place, SegmentIndex, Times};
 pub use maps::SealedMaps;
 pub use read::Chunk;
 pub use scan::{BadSpot, Found, SegmentScan, seed_at};
@@ -67,8 +67,12 @@ pub struct Segment {
     seed: u32,
     map: RwLock<Option<Arc<Mapped>>>,
     index: RwLock<Option<SegmentIndex>>,
+    /// What its index said of times, if that is not in memory any more.
+    times: OnceLock<Times>,
     /// Set once nothing more is appended to it.
     end: OnceLock<SegmentEnd>,
+    /// Whether `SealedMaps` knows that it holds something.
+    listed: AtomicBool,
     read_lately: AtomicBool,
 }
 
@@ -161,7 +165,9 @@ impl Segment {
             seed,
             map: RwLock::new(None),
             index: RwLock::new(None),
+            times: OnceLock::new(),
             end: OnceLock::new(),
+            listed: AtomicBool::new(false),
             read_lately: AtomicBool::new(false),
         }
     }
@@ -222,7 +228,7 @@ impl Segment {
     fn seal(self: &Arc<Segment>, offset: Offset) {
         let position = self.used_bytes();
         let _ = self.end.set(SegmentEnd { position, offset });
-        self.place.maps.mapped(self);
+        self.place.maps.loaded(self);
     }
 
     /// Whether it was read since this was last asked.
@@ -230,8 +236,14 @@ impl Segment {
         self.read_lately.swap(false, Ordering::Relaxed)
     }
 
+    /// Whether `SealedMaps` knows of it; from now on, it does.
+    fn is_listed(&self) -> bool {
+        self.listed.swap(true, Ordering::AcqRel)
+    }
+
     /// Lets go of the map, and of the index: they are had again from the files.
     fn unmap(&self) {
+        self.listed.store(false, Ordering::Release);
         *self.map.write() = None;
         *self.index.write() = None;
     }

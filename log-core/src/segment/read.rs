@@ -57,6 +57,7 @@ impl Segment {
             }
             (next, end) = (header.next_offset(), walk.position);
         }
+        walk.populate(end)?;
         Ok(Some(Chunk {
             bytes: mapped.file.share(first.position, end),
             position: first.position,
@@ -109,7 +110,7 @@ impl Segment {
         visible_end: Offset,
         max_expanded: usize,
     ) -> Result<Option<Offset>> {
-        if !self.with_index(|index| index.reaches(time))? {
+        if self.times()?.max < time {
             return Ok(None);
         }
         let (by_time, by_offset) =
@@ -129,6 +130,7 @@ impl Segment {
             if found.header.base_offset >= visible_end {
                 return Ok(None);
             }
+            walk.populate(walk.position)?;
             let bytes = mapped.file.slice(found.position, walk.position);
             let range = OffsetRange::new(found.header.base_offset, found.header.next_offset());
             let corrupt = |fault| self.corrupt(found.position, range, fault);

@@ -12,7 +12,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::codec;
-use crate::config::{FlushPolicy, RetentionPolicy, TopicConfig};
+use crate::config::{FlushPolicy, PARTITIONS_LIMIT, RetentionPolicy, TopicConfig};
 use crate::error::Fault;
 use crate::name::TopicName;
 use std::time::Duration;
@@ -194,6 +194,10 @@ impl TryFrom<CatalogV1> for Catalog {
 
     fn try_from(stored: CatalogV1) -> Result<Catalog, Fault> {
         let topic = |topic: TopicV1| {
+            if topic.partitions == 0 || topic.partitions > PARTITIONS_LIMIT {
+                let value = i64::from(topic.partitions);
+                return Err(Fault::Field { field: "number of partitions", value });
+            }
             Ok(TopicEntry {
                 id: topic.id,
                 name: stored_name(&topic.name)?,

@@ -347,9 +347,12 @@ impl Shared {
     }
 
     fn close(&self) -> Result<()> {
-        let _catalog = self.catalog.lock();
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
+        {
+            // Not held for longer: callbacks that run meanwhile may want it.
+            let _catalog = self.catalog.lock();
+            if self.closed.swap(true, Ordering::AcqRel) {
+                return Ok(());
+            }
         }
         let open = self.partitions_in_use();
         let closed = parallel::for_each(&open, self.parallel(), |partition| partition.close());
