@@ -59,17 +59,19 @@
 //!
 //! - [`store`]: the directory, the catalog of topics, committed offsets. Start here.
 //! - [`partition`]: one log: append, group commit, read, recovery, retention.
-//! - [`segment`]: one file of it: header, batches, index.
 //! - [`record`]: records and batches; the one format of disk and wire.
 //! - [`disk`], [`clock`], [`background`]: the doors to files, time and threads, which tests replace.
 //! - [`config`], [`error`], [`metrics`]: every limit, every failure, every count.
-//! - [`name`], [`offset`], [`partitioner`], [`codec`]: names, offsets, key to partition, structures
-//!   as bytes.
+//! - [`name`], [`offset`], [`partitioner`]: names, offsets, key to partition.
+//!
+//! What is not documented here is the engine's inside: public for its tests and benches, and may
+//! change at any time.
 //!
 //! The engine is synchronous, prints nothing, and never panics on what it reads.
 
 pub mod background;
 pub mod clock;
+#[doc(hidden)]
 pub mod codec;
 pub mod config;
 pub mod disk;
@@ -80,8 +82,18 @@ pub mod offset;
 pub mod partition;
 pub mod partitioner;
 pub mod record;
+#[doc(hidden)]
 pub mod segment;
 pub mod store;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
+// It shows the simulated disk, too.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../../docs/embedding.md")]
+struct Embedding;
 
 pub use clock::Timestamp;
 pub use config::{FlushPolicy, RetentionPolicy, StoreConfig, TopicConfig};
@@ -90,4 +102,4 @@ pub use name::{GroupName, TopicName};
 pub use offset::{Offset, OffsetRange, StartFrom};
 pub use partition::{Appended, Ends, Fetched, Partition, RecoveryReport};
 pub use record::{BatchBuilder, Codec, Header, Record, RecordView};
-pub use store::{Committed, GroupOffsets, OpenMode, Position, Store, Topic};
+pub use store::{Committed, GroupOffsets, OffsetCommit, OpenMode, Store, Topic};

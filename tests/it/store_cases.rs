@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use log_core::disk::{CrashMode, Disk, FaultyDisk, FileMode};
-use log_core::store::{OpenMode, Position, Topic};
+use log_core::store::{OffsetCommit, OpenMode, Topic};
 use log_core::{Error, FlushPolicy, Record, StartFrom};
 
 use crate::support::stores::{create_store as create, group, name, open_store as open, small};
@@ -111,7 +111,7 @@ fn a21_a_snapshot_of_offsets_is_cut_at_each_call() {
     }
 }
 
-/// D05: positions belong to the group, not to the member that committed them.
+/// D05: committed offsets belong to the group, not to the member that committed them.
 #[test]
 fn d05_another_member_goes_on_where_the_group_stopped() {
     let disk = FaultyDisk::new();
@@ -151,7 +151,7 @@ fn d06_only_what_can_be_read_next_is_committed() {
         assert!(fetched.bytes.is_empty() && fetched.next == end);
     }
     // Below what retention has left: taken, and reading there says what is the matter.
-    offsets.reset(&group("g"), &[Position::new(&name("t"), trimmed, 4)]).unwrap();
+    offsets.reset(&group("g"), &[OffsetCommit::new(&name("t"), trimmed, 4)]).unwrap();
     let partition = topic.partition(trimmed).unwrap();
     let read = partition.read(4, 1_024);
     assert!(matches!(read, Err(Error::OffsetOutOfRange { offset: 4, log_start: 5, .. })));
@@ -174,7 +174,7 @@ fn d09_a_new_topic_of_the_same_name_has_no_offsets() {
     for store in [store.clone(), open(&disk.kill(), OpenMode::MustExist).unwrap()] {
         let offsets = store.group_offsets();
         assert_eq!(offsets.fetch(&g, &t, 0).unwrap(), None);
-        let cached = Position { topic_id: Some(old.id()), ..Position::new(&t, 0, 5) };
+        let cached = OffsetCommit { topic_id: Some(old.id()), ..OffsetCommit::new(&t, 0, 5) };
         let refused = offsets.commit_all(&g, &[cached]);
         assert!(matches!(refused, Err(Error::StaleTopic(_))), "{refused:?}");
     }

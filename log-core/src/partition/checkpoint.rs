@@ -128,3 +128,120 @@ impl Checkpoint {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::BatchHeader;
+    use crate::segment::{FIRST_DATA_START, PartitionId};
+
+    const NONCE: u64 = 0x1122_3344_5566_7788;
+    const SEGMENT: SegmentName = SegmentName { base: 1000, epoch: 3 };
+
+    /// Up to the index, which has golden bytes of its own.
+    const GOLDEN_HEAD: [&[u8]; 12] = [
+        b"LCKP",
+        b"\x01\0\0\0",                       // version
+        b"\xe8\x03\0\0\0\0\0\0",             // base
+        b"\x03\0\0\0",                       // epoch
+        b"\0\x50\0\0",                       // marker position
+        b"\x88\x77\x66\x55\x44\x33\x22\x11", // nonce
+        b"\xf2\x03\0\0\0\0\0\0",             // end
+        b"\x28\0\0\0\0\0\0\0",               // log_start
+        b"\xd0\xc9\x80\xf3\x3b\x01\0\0",     // last append time
+        b"\x38\0\0\0",                       // index length
+        b"\x28\0\0\0",                       // producers length
+        b"\0\0\0\0\0\0\0\0",
+    ];
+    const GOLDEN_PRODUCERS: [&[u8]; 8] = [
+        b"\x01\0\0\0",           // count
+        b"\x09\0\0\0\0\0\0\0",   // id
+        b"\x01\0",               // epoch
+        b"\x01\0",               // batches
+        b"\x05\0\0\0\0\0\0\0",   // last append time
+        b"\0\0\0\0",             // base sequence
+        b"\x0a\0\0\0",           // record count
+        b"\xe8\x03\0\0\0\0\0\0", // base offset
+    ];
+
+    fn header() -> SegmentHeader {
+        SegmentHeader {
+            id: PartitionId { topic_id: 7, topic: "orders".to_owned(), partition: 0 },
+            name: SEGMENT,
+            log_start: 40,
+            durable_end: 990,
+            predecessor: None,
+            nonce: NONCE,
+            producers_length: 0,
+            producers_crc: crc32fast::hash(&[]),
+            data_start: FIRST_DATA_START,
+            created: Timestamp::from_millis(0),
+        }
+    }
+
+    fn checkpoint() -> Checkpoint {
+        let mut producers = ProducerState::default();
+        let batch = BatchHeader {
+            producer_id: 9,
+            producer_epoch: 1,
+            record_count: 10,
+            base_offset: 1000,
+            append_time: Timestamp::from_millis(5),
+            ..BatchHeader::default()
+        };
+        producers.note(&batch, 10);
+        Checkpoint {
+            segment: SEGMENT,
+            nonce: NONCE,
+            marker_position: 0x5000,
+            end: 1010,
+            log_start: 40,
+            last_append_time: Timestamp::from_millis(1_357_000_002_000),
+            index: SegmentIndex::new(1000, u64::from(FIRST_DATA_START)),
+            producers,
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_the_golden_ones_and_give_the_checkpoint_again() {
+        let bytes = checkpoint().encode();
+        let (head, rest) = bytes.split_at(HEAD_BYTES);
+        assert_eq!(head, GOLDEN_HEAD.concat());
+        let (index, rest) = rest.split_at(0x38);
+        assert_eq!(index, checkpoint().index.encode(NONCE));
+        let (producers, crc) = rest.split_at(0x28);
+        assert_eq!(producers, GOLDEN_PRODUCERS.concat());
+        assert_eq!(crc, crc32fast::hash(&bytes[..bytes.len() - 4]).to_le_bytes());
+        assert_eq!(Checkpoint::decode(&bytes, &header()), Ok(checkpoint()));
+    }
+
+    #[test]
+    fn a_flipped_byte_and_a_missing_one_are_refused() {
+        let bytes = checkpoint().encode();
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0x40;
+            assert!(Checkpoint::decode(&bad, &header()).is_err(), "byte {at}");
+            assert!(Checkpoint::decode(&bytes[..at], &header()).is_err(), "cut at {at}");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert!(Checkpoint::decode(&longer, &header()).is_err(), "a byte too many");
+    }
+
+    #[test]
+    fn the_checkpoint_of_another_segment_or_version_is_refused() {
+        let bytes = checkpoint().encode();
+        for other in [
+            SegmentHeader { nonce: NONCE + 1, ..header() },
+            SegmentHeader { name: SegmentName { base: 1000, epoch: 4 }, ..header() },
+        ] {
+            assert!(Checkpoint::decode(&bytes, &other).is_err());
+        }
+        let mut newer = bytes;
+        newer[4] = 2;
+        let body = newer.len() - 4;
+        let crc = crc32fast::hash(&newer[..body]);
+        newer[body..].copy_from_slice(&crc.to_le_bytes());
+        assert!(Checkpoint::decode(&newer, &header()).is_err());
+    }
+}

@@ -29,6 +29,7 @@ impl Partition {
     }
 
     /// Takes no more appends and writes nothing more: what the partition is in is being removed.
+    #[doc(hidden)]
     pub fn stop(&self) {
         let mut writer = self.0.writer.lock();
         writer.phase = Phase::Refused(Error::Closed { what: "topic" });

@@ -1,8 +1,13 @@
 //! Partition: one log. Appends get an offset, readers see what is published, a sync makes it last.
 //!
-//! What belongs to it stands in files of its own: `append` (the writer's side), `flush` (group
-//! commit), `read`, `tail` (waiting readers), `recovery` (what opening finds out), `retention`,
-//! `close` (markers that prove), `check` (looking at every byte).
+//! What belongs to it stands in files of its own:
+//! - writing: `append`, `producer_state` (repeats and gaps), `roll` (which segment is next), `bounds`
+//!   (where it begins and ends), `close` (markers that prove);
+//! - making it last: `flush` (group commit), `pending` (segments with unsynced bytes);
+//! - reading: `read`, `tail` (waiting readers);
+//! - opening: `recovery` (what is found out), `chain` (which files make up the log), `walk` (what is
+//!   in them), `checkpoint` (a shortcut after a clean stop);
+//! - `retention` and trim, and `check` (looking at every byte).
 //!
 //! Locks, in the order in which they are taken: `writer`, the flush state, then `segments` and the
 //! small ones. Callbacks run with none of them held.
@@ -60,9 +65,12 @@ pub use recovery::{Cut, RecoveryReport};
 pub use retention::RemovedSegment;
 pub use tail::WaitingReader;
 
-pub use crate::segment::{PartitionId, SealedMaps};
+pub use crate::segment::PartitionId;
+#[doc(hidden)]
+pub use crate::segment::SealedMaps;
 
 /// What a partition shares with the others of its store.
+#[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct PartitionContext {
     /// The disk.
@@ -80,6 +88,7 @@ pub struct PartitionContext {
 }
 
 /// What a partition is opened for.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// To append and read.
@@ -141,6 +150,7 @@ impl Partition {
     ///
     /// # Errors
     /// `DiskFull`, `Io`: a part of it may be there.
+    #[doc(hidden)]
     pub fn create(context: &PartitionContext, dir: &Path, id: PartitionId) -> Result<()> {
         context.disk.create_dir(dir)?;
         let header = SegmentHeader {
@@ -162,12 +172,13 @@ impl Partition {
         context.disk.sync_dir(dir)
     }
 
-    /// Opens a partition that [`Partition::create`] has made, finding out what is there.
+    /// Opens a partition that `Partition::create` has made, finding out what is there.
     ///
     /// # Errors
     /// `Io` if the disk can't be read; `NewerFormat`; `Corrupt` if the segments contradict each
     /// other. Damage to some of the data is no error: it is in the report, and in what reading it
     /// returns.
+    #[doc(hidden)]
     pub fn open(
         context: &PartitionContext,
         dir: &Path,
@@ -343,6 +354,7 @@ impl Partition {
     }
 
     /// How often [`Partition::maintain`] should be called at the least, if it matters.
+    #[doc(hidden)]
     #[must_use]
     pub fn tick(&self) -> Option<Duration> {
         match self.0.config().flush {

@@ -1,6 +1,7 @@
 //! Tests of a partition as a whole, on the simulated disk.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::*;
@@ -191,6 +192,98 @@ fn segments_roll_are_sealed_and_go_with_retention() {
         let report = partition.recovery_report();
         assert!(report.damage.is_empty(), "{report:?}");
         let _ = bench.clock;
+    }
+}
+
+/// A callback for new records, and how often it was called.
+fn call_when_readable(partition: &Partition, from: u64) -> Arc<AtomicU32> {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    partition.when_readable(from, move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    calls
+}
+
+#[test]
+fn who_waits_for_records_is_called_once_when_they_can_be_read() {
+    for flush in POLICIES {
+        let bench = Bench::new(flush);
+        let partition = bench.open();
+        append(&partition, 0..1);
+        let (there, next, later) = (
+            call_when_readable(&partition, 0),
+            call_when_readable(&partition, 1),
+            call_when_readable(&partition, 2),
+        );
+        let counts = || [&there, &next, &later].map(|calls| calls.load(Ordering::SeqCst));
+        assert_eq!(counts(), [1, 0, 0], "{flush:?}: what is there already is told at once");
+        partition.write(&[Record::new(b"value 1")], None).unwrap();
+        // Under `Sync`, what is only written can't be read.
+        let written = if flush == FlushPolicy::Sync { [1, 0, 0] } else { [1, 1, 0] };
+        assert_eq!(counts(), written, "{flush:?}");
+        partition.wait_durable(2).unwrap();
+        bench.context.background.run_pending();
+        assert_eq!(counts(), [1, 1, 0], "{flush:?}");
+        append(&partition, 2..4);
+        bench.context.background.run_pending();
+        assert_eq!(counts(), [1, 1, 1], "{flush:?}: once, however much comes");
+    }
+}
+
+#[test]
+fn who_waits_for_records_is_let_go_when_the_partition_closes() {
+    let bench = Bench::new(FlushPolicy::Sync);
+    let partition = bench.open();
+    append(&partition, 0..1);
+    assert!(partition.wait_readable(0, Duration::ZERO));
+    assert!(!partition.wait_readable(1, Duration::ZERO), "nothing is there yet");
+    let calls = call_when_readable(&partition, 1);
+    let waiting = {
+        let partition = partition.clone();
+        std::thread::spawn(move || partition.wait_readable(1, Duration::from_secs(600)))
+    };
+    partition.close().unwrap();
+    assert!(!waiting.join().unwrap(), "closed is not readable");
+    bench.context.background.run_pending();
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    let calls = call_when_readable(&partition, 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "closed already");
+    assert!(!partition.wait_readable(0, Duration::from_secs(600)));
+}
+
+#[test]
+fn who_waits_for_records_no_more_is_not_called() {
+    let bench = Bench::new(FlushPolicy::Os);
+    let partition = bench.open();
+    let calls = Arc::new(AtomicU32::new(0));
+    let wait = |from| {
+        let counted = Arc::clone(&calls);
+        partition.when_readable(from, move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        })
+    };
+    let (forgotten, called) = (wait(0).unwrap(), wait(0).unwrap());
+    assert!(partition.forget_readable(forgotten));
+    append(&partition, 0..1);
+    bench.context.background.run_pending();
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert!(!partition.forget_readable(called) && !partition.forget_readable(forgotten));
+    assert_eq!(wait(0), None, "there is nothing to forget");
+}
+
+#[test]
+fn a_thread_that_waits_for_records_wakes_with_the_next_one() {
+    for flush in POLICIES {
+        let bench = Bench::new(flush);
+        let partition = bench.open();
+        let waiting = {
+            let partition = partition.clone();
+            std::thread::spawn(move || partition.wait_readable(0, Duration::from_secs(600)))
+        };
+        append(&partition, 0..1);
+        bench.context.background.run_pending();
+        assert!(waiting.join().unwrap(), "{flush:?}");
     }
 }
 

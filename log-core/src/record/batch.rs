@@ -232,6 +232,7 @@ fn check_constants(bytes: &[u8; BATCH_HEADER_BYTES]) -> Result<(), Fault> {
 }
 
 /// What the partition adds to a batch when it appends it.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// The offset of the first record.
@@ -248,6 +249,7 @@ pub struct Stamp {
 ///
 /// # Panics
 /// If `bytes` is shorter than a batch header.
+#[doc(hidden)]
 #[inline]
 pub fn stamp(bytes: &mut [u8], stamp: Stamp, seed: u32) {
     let Some(header) = bytes.first_chunk_mut() else { panic!("a batch has a header") };
@@ -268,6 +270,7 @@ pub(super) fn set_body_crc(header: &mut [u8; BATCH_HEADER_BYTES], checksum: u32)
 ///
 /// # Panics
 /// If `bytes` is shorter than a batch header.
+#[doc(hidden)]
 #[must_use]
 pub fn header_checksum(bytes: &[u8], seed: u32) -> u32 {
     let Some(header) = bytes.first_chunk() else { panic!("a batch has a header") };
@@ -278,6 +281,7 @@ pub fn header_checksum(bytes: &[u8], seed: u32) -> u32 {
 ///
 /// # Errors
 /// `Checksum`, and what [`BatchHeader::decode`] refuses.
+#[doc(hidden)]
 #[inline]
 pub fn check_header(bytes: &[u8], seed: u32) -> Result<BatchHeader, Fault> {
     let header: &[u8; BATCH_HEADER_BYTES] =

@@ -19,7 +19,7 @@ pub(super) const BATCH_LIMIT: u32 = 0x7fff_ffff;
 
 const NULL: u64 = zigzag(-1);
 
-/// The exact length of the batch, header included, that [`encode_into`] makes of the records.
+/// The exact length of the batch, header included, that an append makes of the records.
 #[must_use]
 #[inline]
 pub fn encoded_len(records: &[Record<'_>], now: Timestamp) -> usize {
@@ -37,6 +37,7 @@ pub fn encoded_len(records: &[Record<'_>], now: Timestamp) -> usize {
 /// # Panics
 /// If there are no records, or `out` is not exactly [`encoded_len`] long, or that is over the
 /// 2 GiB which the format can hold: the caller checks its limits first.
+#[doc(hidden)]
 #[inline]
 pub fn encode_into(out: &mut [u8], records: &[Record<'_>], now: Timestamp) -> BatchHeader {
     assert!(

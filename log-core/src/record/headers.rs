@@ -1,5 +1,7 @@
-//! Reserved record-header names: what the log itself reads and writes in a record's headers.
+//! Reserved record-header names: kept for what the log itself will read in a record's headers.
 //!
+//! This release stores them as any other header and acts on none. All it does is to note in a
+//! batch's attributes whether some record in it has [`EXPIRES_AT`], for those who will.
 //! Values are text, so that any tool can read them. Names under [`RESERVED`] are the log's; those
 //! below are the ones that a producer may set.
 

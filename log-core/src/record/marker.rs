@@ -18,9 +18,11 @@ const BODY_BYTES: usize = LOG_START_AT + size_of::<u64>();
 const _: () = assert!(BODY_BYTES == 16);
 
 /// The length of a marker, header and body.
+#[doc(hidden)]
 pub const MARKER_BYTES: usize = BATCH_HEADER_BYTES + BODY_BYTES;
 
 /// Why a marker was written.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkerKind {
     /// Appending goes on after a clean stop.
@@ -59,6 +61,7 @@ impl MarkerKind {
 }
 
 /// What a marker says beyond its batch header.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker {
     /// Why it was written.

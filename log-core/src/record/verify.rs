@@ -120,6 +120,7 @@ fn check_record(record: &RecordView<'_>, header: &BatchHeader, limits: &BatchLim
 ///
 /// # Errors
 /// `TooLarge` if a record or the batch is over a limit; `Malformed` if there are no records.
+#[doc(hidden)]
 #[inline]
 pub fn check_records(
     records: &[Record<'_>],

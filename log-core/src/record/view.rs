@@ -275,7 +275,7 @@ impl<'a> Records<'a> {
 pub struct RecordView<'a> {
     /// Its place in the partition.
     pub offset: Offset,
-    /// When it happened, or when it was appended, as the topic says.
+    /// When it happened, as its producer said, or when it was appended: as its batch says.
     pub timestamp: Timestamp,
     /// Its key.
     pub key: Option<&'a [u8]>,

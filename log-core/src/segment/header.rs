@@ -255,3 +255,140 @@ fn check_page(page: &[u8]) -> std::result::Result<(), Fault> {
 fn array<const N: usize>(page: &[u8], at: usize) -> [u8; N] {
     page[at..at + N].try_into().expect("a slice of N bytes")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::disk::{Disk, FaultyDisk, FileMode};
+
+    /// The front of a page; what follows, but for the checksum, is zero.
+    const GOLDEN_FRONT: [&[u8]; 22] = [
+        b"LSEG",
+        b"\x01\0",                                                           // version
+        b"\0\x10",                                                           // length
+        b"\0\0\0\0",                                                         // compatible
+        b"\0\0\0\0",                                                         // incompatible
+        b"\x0f\x0e\x0d\x0c\x0b\x0a\x09\x08\x07\x06\x05\x04\x03\x02\x01\x00", // topic id
+        b"\x03\0\0\0",                                                       // partition
+        b"\x02\0\0\0",                                                       // epoch
+        b"\xe8\x03\0\0\0\0\0\0",                                             // base offset
+        b"\x28\0\0\0\0\0\0\0",                                               // log_start
+        b"\xde\x03\0\0\0\0\0\0",                                             // durable_end
+        b"\xf4\x01\0\0\0\0\0\0",                                             // predecessor: base
+        b"\x01\0\0\0",                                                       // epoch
+        b"\0\x80\0\0",                                                       // where it ends
+        b"\x88\x77\x66\x55\x44\x33\x22\x11",                                 // nonce
+        b"\0\x20\0\0",                                                       // producers: position
+        b"\x2c\0\0\0",                                                       // length
+        b"\xef\xbe\xad\xde",                                                 // crc
+        b"\0\x30\0\0",                                                       // data start
+        b"\0\xc2\x80\xf3\x3b\x01\0\0",                                       // created
+        b"\x06\0",                                                           // name length
+        b"orders",
+    ];
+    const GOLDEN_CRC: u32 = 0x00b0_141a;
+    const GOLDEN_SEED: u32 = 0xac1d_9e43;
+
+    fn header() -> SegmentHeader {
+        SegmentHeader {
+            id: PartitionId {
+                topic_id: 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f,
+                topic: "orders".to_owned(),
+                partition: 3,
+            },
+            name: SegmentName { base: 1000, epoch: 2 },
+            log_start: 40,
+            durable_end: 990,
+            predecessor: Some(Predecessor {
+                name: SegmentName { base: 500, epoch: 1 },
+                end_position: 0x8000,
+            }),
+            nonce: 0x1122_3344_5566_7788,
+            producers_length: 44,
+            producers_crc: 0xdead_beef,
+            data_start: 0x3000,
+            created: Timestamp::from_millis(1_357_000_000_000),
+        }
+    }
+
+    fn file(bytes: &[u8]) -> Arc<dyn DiskFile> {
+        let file = FaultyDisk::new().open(Path::new("segment"), FileMode::Create).unwrap();
+        file.write_at(bytes, 0).unwrap();
+        file
+    }
+
+    fn read(bytes: &[u8]) -> std::result::Result<HeaderFound, Fault> {
+        SegmentHeader::read(&*file(bytes)).unwrap()
+    }
+
+    #[test]
+    fn the_bytes_are_the_golden_ones_twice_and_give_the_header_again() {
+        let bytes = header().encode();
+        let (first, second) = bytes.split_at(HEADER_PAGE_BYTES);
+        assert_eq!(first, second);
+        let front = GOLDEN_FRONT.concat();
+        assert_eq!(first[..front.len()], front);
+        assert!(first[front.len()..CRC_AT].iter().all(|byte| *byte == 0));
+        assert_eq!(first[CRC_AT..], GOLDEN_CRC.to_le_bytes());
+        assert_eq!(header().seed(), GOLDEN_SEED);
+        let found = read(&bytes).unwrap();
+        assert_eq!((found.header, found.damaged_copy), (header(), None));
+        let alone = SegmentHeader { predecessor: None, ..header() };
+        assert_eq!(read(&alone.encode()).unwrap().header, alone);
+    }
+
+    #[test]
+    fn a_flipped_byte_in_one_copy_is_told_and_in_both_refused() {
+        let file = file(&header().encode());
+        let flip = |at: usize| {
+            let mut byte = [0];
+            file.read_at(&mut byte, at as u64).unwrap();
+            file.write_at(&[byte[0] ^ 0x40], at as u64).unwrap();
+        };
+        for at in 0..HEADER_PAGE_BYTES {
+            flip(at);
+            let found = SegmentHeader::read(&*file).unwrap().unwrap();
+            assert_eq!(found.header, header(), "byte {at}");
+            assert!(matches!(found.damaged_copy, Some((0, _))), "byte {at}");
+            flip(at + HEADER_PAGE_BYTES);
+            assert!(SegmentHeader::read(&*file).unwrap().is_err(), "byte {at} of both");
+            flip(at);
+            let found = SegmentHeader::read(&*file).unwrap().unwrap();
+            assert!(matches!(found.damaged_copy, Some((4096, _))), "byte {at} of the second");
+            flip(at + HEADER_PAGE_BYTES);
+        }
+    }
+
+    #[test]
+    fn a_file_that_ends_within_the_second_copy_has_the_first_and_a_shorter_one_has_none() {
+        let bytes = header().encode();
+        for cut in (0..HEADER_BYTES).step_by(97).chain([4095, 4096, 8191]) {
+            match read(&bytes[..cut]) {
+                Err(fault) => {
+                    assert!(cut < HEADER_PAGE_BYTES, "cut at {cut}: {fault}");
+                }
+                Ok(found) => {
+                    assert!(cut >= HEADER_PAGE_BYTES, "cut at {cut}");
+                    assert_eq!(found.header, header());
+                    let told = matches!(found.damaged_copy, Some((4096, Fault::FileShort { .. })));
+                    assert!(told, "cut at {cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_newer_version_and_features_that_must_be_understood_are_refused_by_name() {
+        for (at, byte) in [(VERSION_AT, 2), (INCOMPATIBLE_AT, 1)] {
+            let mut page = header().encode()[..HEADER_PAGE_BYTES].to_vec();
+            page[at] = byte;
+            let crc = crc32fast::hash(&page[..CRC_AT]);
+            page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+            let read = SegmentHeader::read(&*file(&page.repeat(2)));
+            assert!(matches!(read, Err(Error::NewerFormat { supported: 1, .. })), "{read:?}");
+        }
+    }
+}

@@ -252,3 +252,83 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 fn i64_at(bytes: &[u8], at: usize) -> i64 {
     i64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: Offset = 1000;
+    const DATA_START: u64 = 8192;
+    const NONCE: u64 = 0x1122_3344_5566_7788;
+
+    const GOLDEN: [&[u8]; 16] = [
+        b"LIDX",
+        b"\x01\0\0\0",                       // version
+        b"\x88\x77\x66\x55\x44\x33\x22\x11", // segment nonce
+        b"\0\x50\0\0",                       // end position
+        b"\x02\0\0\0",                       // count
+        b"\x7b\xc2\x80\xf3\x3b\x01\0\0",     // max timestamp
+        b"\xe8\xc5\x80\xf3\x3b\x01\0\0",     // first append time
+        b"\xd0\xc9\x80\xf3\x3b\x01\0\0",     // last append time
+        b"\xff\xe4\x0e\x14",                 // crc
+        b"\x07\0\0\0",                       // relative offset
+        b"\0\x30\0\0",                       // position
+        b"\0\0\0\0\0\0\0\x80",               // max timestamp before: there was none
+        b"\x09\0\0\0",
+        b"\0\x40\0\0",
+        b"\0\xc2\x80\xf3\x3b\x01\0\0",
+        b"\x7e\xc3\xf3\x9e", // crc
+    ];
+
+    fn index() -> SegmentIndex {
+        let entry = |relative_offset, position, max_timestamp_before| Entry {
+            relative_offset,
+            position,
+            max_timestamp_before,
+        };
+        SegmentIndex {
+            base: BASE,
+            data_start: DATA_START,
+            entries: vec![entry(7, 0x3000, i64::MIN), entry(9, 0x4000, 1_357_000_000_000)],
+            end_position: 0x5000,
+            max_timestamp: 1_357_000_000_123,
+            first_append_time: Some(Timestamp::from_millis(1_357_000_001_000)),
+            last_append_time: Timestamp::from_millis(1_357_000_002_000),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<SegmentIndex, Fault> {
+        SegmentIndex::decode(bytes, BASE, DATA_START, NONCE)
+    }
+
+    #[test]
+    fn the_bytes_are_the_golden_ones_and_give_the_index_again() {
+        assert_eq!(index().encode(NONCE), GOLDEN.concat());
+        assert_eq!(decode(&GOLDEN.concat()), Ok(index()));
+        let empty = SegmentIndex::new(BASE, DATA_START);
+        assert_eq!(decode(&empty.encode(NONCE)), Ok(empty));
+    }
+
+    #[test]
+    fn a_flipped_byte_and_a_missing_one_are_refused() {
+        let bytes = index().encode(NONCE);
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0x40;
+            assert!(decode(&bad).is_err(), "byte {at}");
+            assert!(decode(&bytes[..at]).is_err(), "cut at {at}");
+        }
+        assert!(decode(&[&bytes[..], &[0]].concat()).is_err(), "a byte too many");
+    }
+
+    #[test]
+    fn the_index_of_another_segment_or_version_is_refused() {
+        let bytes = index().encode(NONCE + 1);
+        assert!(matches!(decode(&bytes), Err(Fault::Field { .. })));
+        let mut newer = index().encode(NONCE);
+        newer[4] = 2;
+        let crc = crc32fast::hash(&newer[..HEAD_BYTES - 4]);
+        newer[HEAD_BYTES - 4..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode(&newer), Err(Fault::Unknown { what: "index version", found: 2 }));
+    }
+}

@@ -43,7 +43,7 @@ use crate::name::TopicName;
 use crate::partition::{Ends, PartitionContext, RecoveryReport};
 
 pub use self::catalog::CATALOG_VERSION;
-pub use self::group_offsets::{Committed, GroupOffsets, GroupPosition, Position};
+pub use self::group_offsets::{Committed, GroupCommitted, GroupOffsets, OffsetCommit};
 pub use self::maintenance::PartitionMaintenance;
 pub use self::rebuild::{Rebuild, RebuiltCatalog};
 pub use self::sweep::Leftover;

@@ -5,7 +5,7 @@
 //! - It never goes back, but for a reset, and never lies past what can be read.
 //! - It may lie below the oldest record: reading there tells so, and the reader decides.
 //! - Entries belong to a topic's id: a topic that is deleted and made anew has none.
-//! - A position past the end of its partition (a topic without sync has lost a suffix) is moved
+//! - One past the end of its partition (a topic without sync has lost a suffix) is moved
 //!   back to the end when the store is opened, before anything can be appended; it says from where.
 //! - The log of commits is bounded: when it has grown far over what is alive, all that is alive is
 //!   written again, and what comes before is trimmed.
@@ -39,7 +39,7 @@ pub struct GroupOffsets {
 
 /// What a group commits for one partition: the next offset to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Position<'a> {
+pub struct OffsetCommit<'a> {
     /// The topic.
     pub topic: &'a TopicName,
     /// Its id, if it was noted when reading began: a topic that was made anew is told apart.
@@ -52,11 +52,11 @@ pub struct Position<'a> {
     pub metadata: &'a str,
 }
 
-impl<'a> Position<'a> {
-    /// A position without an id and without metadata.
+impl<'a> OffsetCommit<'a> {
+    /// One without an id and without metadata.
     #[must_use]
-    pub fn new(topic: &'a TopicName, partition: u32, offset: Offset) -> Position<'a> {
-        Position { topic, topic_id: None, partition, offset, metadata: "" }
+    pub fn new(topic: &'a TopicName, partition: u32, offset: Offset) -> OffsetCommit<'a> {
+        OffsetCommit { topic, topic_id: None, partition, offset, metadata: "" }
     }
 }
 
@@ -76,7 +76,7 @@ pub struct Committed {
 
 /// A line of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupPosition {
+pub struct GroupCommitted {
     /// The group.
     pub group: GroupName,
     /// The topic.
@@ -113,18 +113,18 @@ impl GroupOffsets {
         partition: u32,
         offset: Offset,
     ) -> Result<()> {
-        self.commit_all(group, &[Position::new(topic, partition, offset)])
+        self.commit_all(group, &[OffsetCommit::new(topic, partition, offset)])
     }
 
-    /// Commits several positions of a group: all of them or none, durably.
+    /// Commits for several partitions of a group: all of it or nothing, durably.
     ///
     /// # Errors
     /// `OffsetWentBack`; `OffsetBeyondEnd`; `UnknownTopic`; `StaleTopic`; `UnknownPartition`;
-    /// `TooLarge` for metadata, for one commit of very many positions, or over
+    /// `TooLarge` for metadata, for one commit of very many partitions, or over
     /// `group_offsets_max`; `ReadOnly`; `Closed`; `DiskFull`; `Io`: nothing is committed.
     /// `SyncFailed` if it is unknown.
-    pub fn commit_all(&self, group: &GroupName, positions: &[Position<'_>]) -> Result<()> {
-        self.shared().write_positions(group, positions, Move::Forward)?.wait()
+    pub fn commit_all(&self, group: &GroupName, commits: &[OffsetCommit<'_>]) -> Result<()> {
+        self.shared().write_commits(group, commits, Move::Forward)?.wait()
     }
 
     /// The same without a thread that waits: `then` is called once the outcome is known, at once
@@ -132,21 +132,21 @@ impl GroupOffsets {
     pub fn commit_then(
         &self,
         group: &GroupName,
-        positions: &[Position<'_>],
+        commits: &[OffsetCommit<'_>],
         then: impl FnOnce(Result<()>) + Send + 'static,
     ) {
-        match self.shared().write_positions(group, positions, Move::Forward) {
+        match self.shared().write_commits(group, commits, Move::Forward) {
             Ok(Written { log, end }) => log.when_durable(end, then),
             Err(error) => then(Err(error)),
         }
     }
 
-    /// Sets positions, back, too: records will be read again. All of them or none, durably.
+    /// Sets committed offsets, back, too: records will be read again. All of them or none, durably.
     ///
     /// # Errors
     /// As [`GroupOffsets::commit_all`], but for `OffsetWentBack`.
-    pub fn reset(&self, group: &GroupName, positions: &[Position<'_>]) -> Result<()> {
-        self.shared().write_positions(group, positions, Move::Anywhere)?.wait()
+    pub fn reset(&self, group: &GroupName, commits: &[OffsetCommit<'_>]) -> Result<()> {
+        self.shared().write_commits(group, commits, Move::Anywhere)?.wait()
     }
 
     /// What a group has committed for a partition, if it has.
@@ -177,7 +177,7 @@ impl GroupOffsets {
     ///
     /// # Errors
     /// `Closed`; what kept `__offsets` from being read.
-    pub fn list(&self, group: &GroupName) -> Result<Vec<GroupPosition>> {
+    pub fn list(&self, group: &GroupName) -> Result<Vec<GroupCommitted>> {
         let topics = self.topics_by_id()?;
         let state = self.shared().offsets.settled()?;
         let mut lines: Vec<_> = state
@@ -192,7 +192,7 @@ impl GroupOffsets {
     ///
     /// # Errors
     /// As [`GroupOffsets::list`].
-    pub fn list_all(&self) -> Result<Vec<GroupPosition>> {
+    pub fn list_all(&self) -> Result<Vec<GroupCommitted>> {
         let mut lines = Vec::new();
         for group in self.groups()? {
             lines.extend(self.list(&group)?);
@@ -221,7 +221,7 @@ impl GroupOffsets {
         Ok(removed > 0)
     }
 
-    /// Forgets all that a group has committed; returns how many positions that were.
+    /// Forgets all that a group has committed; returns for how many partitions that was.
     ///
     /// # Errors
     /// As [`GroupOffsets::commit_all`].
@@ -306,10 +306,10 @@ fn line(
     group: &GroupName,
     place: Place,
     shown: &Shown,
-) -> Option<GroupPosition> {
+) -> Option<GroupCommitted> {
     let (id, partition) = place;
     let topic = &topics[topics.binary_search_by_key(&id, |topic| topic.id).ok()?];
-    Some(GroupPosition {
+    Some(GroupCommitted {
         group: group.clone(),
         topic: topic.name.clone(),
         partition,

@@ -1,4 +1,4 @@
-//! Replay: builds the state from `__offsets` when the store is opened, and clamps positions.
+//! Replay: builds the state from `__offsets` when the store is opened, and clamps committed offsets.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Shared {
         *self.offsets.state.lock() = loaded;
     }
 
-    /// Moves positions past the end of their partition back to it.
+    /// Moves committed offsets past the end of their partition back to it.
     fn clamp(&self, state: &mut State) -> Vec<(GroupName, Place, Arc<Commit>)> {
         let mut clamped = Vec::new();
         for topic in self.all_topics() {
@@ -57,7 +57,7 @@ impl Shared {
         clamped
     }
 
-    /// Makes it durable, before anything is appended that the old positions would skip.
+    /// Makes it durable, before anything is appended that the old ones would skip.
     fn write_clamped(
         &self,
         log: &Partition,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Position;
+use super::OffsetCommit;
 use super::state::{Change, Commit, Place, State};
 use super::stored;
 use crate::clock::Timestamp;
@@ -18,7 +18,7 @@ use crate::store::Shared;
 const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
 const BATCH_BYTES: u32 = 1024 * 1024;
 
-/// How a position may move.
+/// How a committed offset may move.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Move {
     Forward,
@@ -38,22 +38,22 @@ impl Written {
 }
 
 impl Shared {
-    pub(super) fn write_positions(
+    pub(super) fn write_commits(
         &self,
         group: &GroupName,
-        positions: &[Position<'_>],
+        commits: &[OffsetCommit<'_>],
         may_move: Move,
     ) -> Result<Written> {
         let now = self.context.clock.now();
-        let mut changes = Vec::with_capacity(positions.len());
-        for position in positions {
-            changes.push(self.change_to(group, position, now)?);
+        let mut changes = Vec::with_capacity(commits.len());
+        for wanted in commits {
+            changes.push(self.change_to(group, wanted, now)?);
         }
         let log = self.offsets_log()?;
         self.write_changes(&log, group, |state| {
-            for (position, change) in positions.iter().zip(&changes) {
+            for (wanted, change) in commits.iter().zip(&changes) {
                 if may_move == Move::Forward {
-                    refuse_going_back(state, group, position, change.place)?;
+                    refuse_going_back(state, group, wanted, change.place)?;
                 }
                 self.refuse_too_many(state, group, change.place)?;
             }
@@ -61,38 +61,38 @@ impl Shared {
         })
     }
 
-    /// What a position means, checked against its partition.
+    /// What a commit means, checked against its partition.
     fn change_to(
         &self,
         group: &GroupName,
-        position: &Position<'_>,
+        wanted: &OffsetCommit<'_>,
         now: Timestamp,
     ) -> Result<Change> {
-        let topic = self.topic(position.topic)?;
-        if position.topic_id.is_some_and(|id| id != topic.id) {
+        let topic = self.topic(wanted.topic)?;
+        if wanted.topic_id.is_some_and(|id| id != topic.id) {
             return Err(Error::StaleTopic(topic.name.clone()));
         }
-        let (actual, limit) = (position.metadata.len() as u64, COMMIT_METADATA_LIMIT_BYTES as u64);
+        let (actual, limit) = (wanted.metadata.len() as u64, COMMIT_METADATA_LIMIT_BYTES as u64);
         if actual > limit {
             return Err(Error::TooLarge { what: "metadata of a commit, bytes", actual, limit });
         }
-        let end = topic.partition(position.partition)?.readable_end();
-        if position.offset > end {
+        let end = topic.partition(wanted.partition)?.readable_end();
+        if wanted.offset > end {
             return Err(Error::OffsetBeyondEnd {
                 group: group.to_string(),
                 topic: topic.name.clone(),
-                partition: position.partition,
-                offset: position.offset,
+                partition: wanted.partition,
+                offset: wanted.offset,
                 end,
             });
         }
         let commit = Commit {
-            offset: position.offset,
-            metadata: Arc::from(position.metadata),
+            offset: wanted.offset,
+            metadata: Arc::from(wanted.metadata),
             committed_at: now,
             clamped_from: None,
         };
-        Ok(Change { place: (topic.id, position.partition), commit: Some(Arc::new(commit)) })
+        Ok(Change { place: (topic.id, wanted.partition), commit: Some(Arc::new(commit)) })
     }
 
     fn refuse_too_many(&self, state: &State, group: &GroupName, place: Place) -> Result<()> {
@@ -197,16 +197,16 @@ pub(in crate::store) fn offsets_config() -> TopicConfig {
 fn refuse_going_back(
     state: &State,
     group: &GroupName,
-    position: &Position<'_>,
+    wanted: &OffsetCommit<'_>,
     place: Place,
 ) -> Result<()> {
     match state.latest(group, place) {
-        Some(latest) if position.offset < latest.offset => Err(Error::OffsetWentBack {
+        Some(latest) if wanted.offset < latest.offset => Err(Error::OffsetWentBack {
             group: group.to_string(),
-            topic: position.topic.clone(),
-            partition: position.partition,
+            topic: wanted.topic.clone(),
+            partition: wanted.partition,
             committed: latest.offset,
-            offset: position.offset,
+            offset: wanted.offset,
         }),
         _ => Ok(()),
     }

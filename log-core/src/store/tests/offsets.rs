@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::name::{GroupName, TopicName};
 use crate::offset::Offset;
 use crate::record::Record;
-use crate::store::{GroupOffsets, OpenMode, Position, Store};
+use crate::store::{GroupOffsets, OffsetCommit, OpenMode, Store};
 
 fn group(raw: &str) -> GroupName {
     GroupName::parse(raw).unwrap()
@@ -45,10 +45,10 @@ fn a_commit_is_kept_and_never_goes_back() {
         "{refused:?}"
     );
     assert_eq!(offset(&offsets, "g", 0), Some(7));
-    offsets.reset(&g, &[Position::new(&t, 0, 2)]).unwrap();
+    offsets.reset(&g, &[OffsetCommit::new(&t, 0, 2)]).unwrap();
     assert_eq!(offset(&offsets, "g", 0), Some(2));
-    let with_text = Position { metadata: "here", ..Position::new(&t, 1, 100) };
-    offsets.commit_all(&g, &[Position::new(&t, 0, 3), with_text]).unwrap();
+    let with_text = OffsetCommit { metadata: "here", ..OffsetCommit::new(&t, 1, 100) };
+    offsets.commit_all(&g, &[OffsetCommit::new(&t, 0, 3), with_text]).unwrap();
     drop((store, offsets));
 
     let store = open(&disk.crash(1, CrashMode::LoseAll), OpenMode::MustExist).unwrap();
@@ -71,14 +71,14 @@ fn a_batch_of_commits_is_refused_as_a_whole() {
     let gone = name("gone");
     let long = "x".repeat(5_000);
     for bad in [
-        Position::new(&t, 1, 49),
-        Position::new(&t, 1, 101),
-        Position::new(&t, 2, 0),
-        Position::new(&gone, 0, 0),
-        Position { topic_id: Some(1), ..Position::new(&t, 1, 60) },
-        Position { metadata: &long, ..Position::new(&t, 1, 60) },
+        OffsetCommit::new(&t, 1, 49),
+        OffsetCommit::new(&t, 1, 101),
+        OffsetCommit::new(&t, 2, 0),
+        OffsetCommit::new(&gone, 0, 0),
+        OffsetCommit { topic_id: Some(1), ..OffsetCommit::new(&t, 1, 60) },
+        OffsetCommit { metadata: &long, ..OffsetCommit::new(&t, 1, 60) },
     ] {
-        offsets.commit_all(&g, &[Position::new(&t, 0, 9), bad]).unwrap_err();
+        offsets.commit_all(&g, &[OffsetCommit::new(&t, 0, 9), bad]).unwrap_err();
         assert_eq!((offset(&offsets, "g", 0), offset(&offsets, "g", 1)), (None, Some(50)));
     }
 }
@@ -131,8 +131,9 @@ fn the_log_of_commits_is_bounded() {
     offsets.commit(&group("idle"), &t, 1, 42).unwrap();
     let text = "y".repeat(4_096);
     for round in 0..1_000 {
-        let position = Position { metadata: &text, ..Position::new(&t, 0, (round / 10).min(100)) };
-        offsets.commit_all(&group("busy"), &[position]).unwrap();
+        let commit =
+            OffsetCommit { metadata: &text, ..OffsetCommit::new(&t, 0, (round / 10).min(100)) };
+        offsets.commit_all(&group("busy"), &[commit]).unwrap();
         if round % 50 == 0 {
             let _ = store.maintain();
         }
@@ -159,7 +160,7 @@ fn a_deleted_topics_offsets_are_gone_with_it() {
     let topic = store.create_topic(&t, 2, small()).unwrap();
     append(&topic, 0, "new").unwrap();
     assert_eq!(offset(&offsets, "g", 0), None);
-    let stale = Position { topic_id: Some(old), ..Position::new(&t, 0, 0) };
+    let stale = OffsetCommit { topic_id: Some(old), ..OffsetCommit::new(&t, 0, 0) };
     assert!(matches!(offsets.commit_all(&g, &[stale]), Err(Error::StaleTopic(_))));
     drop((topic, store, offsets));
     let offsets = reopen(&disk).group_offsets();
@@ -168,7 +169,7 @@ fn a_deleted_topics_offsets_are_gone_with_it() {
 }
 
 #[test]
-fn a_position_past_the_end_is_moved_back_before_anything_is_appended() {
+fn a_commit_past_the_end_is_moved_back_before_anything_is_appended() {
     let disk = FaultyDisk::new();
     let store = create(&disk);
     let config = TopicConfig { flush: FlushPolicy::Os, ..small() };
@@ -258,7 +259,7 @@ fn commits_of_many_groups_share_syncs() {
     for offset in 51..=100 {
         let sender = sender.clone();
         let then = move |outcome: Result<()>| sender.send(outcome).unwrap();
-        store.group_offsets().commit_then(&group("g0"), &[Position::new(&t, 0, offset)], then);
+        store.group_offsets().commit_then(&group("g0"), &[OffsetCommit::new(&t, 0, offset)], then);
     }
     drop(sender);
     assert_eq!(receiver.iter().map(Result::unwrap).count(), 50);
@@ -285,7 +286,7 @@ fn run(store: &Store) -> (Model, Option<Model>) {
             _ => {
                 next.insert((who.to_owned(), 0), step);
                 next.insert((who.to_owned(), 1), step + 1);
-                let both = [Position::new(&t, 0, step), Position::new(&t, 1, step + 1)];
+                let both = [OffsetCommit::new(&t, 0, step), OffsetCommit::new(&t, 1, step + 1)];
                 offsets.commit_all(&group(who), &both)
             }
         };
@@ -300,7 +301,7 @@ fn run(store: &Store) -> (Model, Option<Model>) {
 fn all(store: &Store) -> Model {
     let lines = store.group_offsets().list_all().unwrap();
     let line =
-        |l: &crate::store::GroupPosition| ((l.group.to_string(), l.partition), l.committed.offset);
+        |l: &crate::store::GroupCommitted| ((l.group.to_string(), l.partition), l.committed.offset);
     lines.iter().map(line).collect()
 }
 
