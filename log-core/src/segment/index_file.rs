@@ -100,7 +100,7 @@ impl Segment {
         Ok(index)
     }
 
-    /// Writes the index file, if the index is in memory. It may be lost or torn: it has a
+    /// Writes the index file, if the index is in memory. A power cut may lose or tear it: it has a
     /// checksum, and whoever reads it can do without.
     ///
     /// # Errors
@@ -111,7 +111,11 @@ impl Segment {
             Some(index) => index.encode(header.nonce),
             None => return Ok(()),
         };
-        let file = self.place.disk.open(&self.index_path(), FileMode::Create)?;
-        file.write_at(&bytes, 0)
+        // By a second name, so that a process that dies here leaves no half of one.
+        let path = self.index_path();
+        let temporary = path.with_extension("index.tmp");
+        let file = self.place.disk.open(&temporary, FileMode::Create)?;
+        file.write_at(&bytes, 0)?;
+        self.place.disk.rename(&temporary, &path)
     }
 }
