@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::flush::sync_failed;
 use super::producer_state::{ProducerState, Verdict};
 use super::{Partition, Shared};
 use crate::clock::Timestamp;
@@ -189,9 +190,9 @@ impl Shared {
         if let FlushPolicy::Interval { bytes, .. } = writer.config.flush {
             self.unsynced.wrote(len as u64, self.context.clock.monotonic());
             if len as u64 > bytes {
-                // It is more than may be lost all by itself. Where that fails, it is there all
-                // the same: what comes next meets the failure.
-                let _ = self.sync_now();
+                // It is more than may be lost all by itself. It is there, whatever comes of the
+                // sync: where that fails, the outcome is unknown.
+                self.sync_now().map_err(sync_failed)?;
             }
         }
         Ok(Appended { base_offset, end: writer.end, append_time: now, duplicate: false })

@@ -395,7 +395,7 @@ impl Shared {
 }
 
 /// What is told of a sync that failed: the outcome of what it should have covered is unknown.
-fn sync_failed(error: Error) -> Error {
+pub(super) fn sync_failed(error: Error) -> Error {
     match error {
         Error::Io { path, source, .. } => Error::SyncFailed { path, source },
         // File systems that find space late say so at the sync: the same holds then.
