@@ -85,6 +85,12 @@ pub enum Error {
     #[error("topic {0} does not exist; create it first")]
     UnknownTopic(TopicName),
 
+    /// No topic has this id.
+    #[error(
+        "no topic has the id {0:032x}: it was deleted, or is another store's; look it up by name"
+    )]
+    UnknownTopicId(u128),
+
     /// A topic with this name exists.
     #[error("topic {0} exists already")]
     TopicExists(TopicName),

@@ -20,8 +20,8 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod topic;
+mod topics;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use self::catalog_file::CatalogFile;
 use self::group_offsets::OffsetsShared;
 use self::maintenance::MaintenanceThread;
 use self::topic::TopicShared;
+use self::topics::Topics;
 use crate::background::Background;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{StoreConfig, TopicConfig};
@@ -83,7 +84,7 @@ struct Shared {
     context: PartitionContext,
     /// Held over changes of topics, syncs included. Taken before `topics`.
     catalog: Mutex<CatalogFile>,
-    topics: RwLock<BTreeMap<TopicName, Arc<TopicShared>>>,
+    topics: RwLock<Topics>,
     /// Held by the one that removes directories. Taken before `catalog`.
     sweeping: Mutex<()>,
     offsets: OffsetsShared,
@@ -178,6 +179,15 @@ impl Store {
     /// `UnknownTopic`; `Closed`.
     pub fn topic(&self, name: &TopicName) -> Result<Topic> {
         self.shared().topic(name).map(|shared| self.hand_out(shared))
+    }
+
+    /// The topic that has this id, as long as it is there: a topic of the same name that is made
+    /// after it has another one.
+    ///
+    /// # Errors
+    /// `UnknownTopicId`; `Closed`.
+    pub fn topic_by_id(&self, id: u128) -> Result<Topic> {
+        self.shared().topic_by_id(id).map(|shared| self.hand_out(shared))
     }
 
     /// The topics, by name, without the engine's own.
@@ -317,12 +327,18 @@ impl Store {
 impl Shared {
     fn topic(&self, name: &TopicName) -> Result<Arc<TopicShared>> {
         self.refuse_closed()?;
-        let found = self.topics.read().get(name).cloned();
+        let found = self.topics.read().named(name).cloned();
         found.ok_or_else(|| Error::UnknownTopic(name.clone()))
     }
 
+    fn topic_by_id(&self, id: u128) -> Result<Arc<TopicShared>> {
+        self.refuse_closed()?;
+        let found = self.topics.read().with_id(id).cloned();
+        found.ok_or(Error::UnknownTopicId(id))
+    }
+
     fn all_topics(&self) -> Vec<Arc<TopicShared>> {
-        self.topics.read().values().cloned().collect()
+        self.topics.read().all().cloned().collect()
     }
 
     fn topics_dir(&self) -> PathBuf {
