@@ -253,6 +253,51 @@ pub enum Error {
         end: Offset,
     },
 
+    /// What a group says it has settled above its committed offset makes no sense.
+    #[error("group {group} can't commit these settled ranges for {topic}/{partition}: {why}")]
+    IllegalSettled {
+        /// The group.
+        group: String,
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: u32,
+        /// What is wrong with them.
+        why: &'static str,
+    },
+
+    /// A grant needs an epoch that was not given before; the owner of one that was may only go.
+    #[error(
+        "group {group} can't give {topic}/{partition} with epoch {epoch}: epoch {granted} was \
+         given; take a higher one"
+    )]
+    GrantWentBack {
+        /// The group.
+        group: String,
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: u32,
+        /// The epoch of the last grant.
+        granted: u64,
+        /// What came.
+        epoch: u64,
+    },
+
+    /// A group has no position where its partition was to be given to a member.
+    #[error(
+        "group {group} has no position for {topic}/{partition}: commit where it begins before the \
+         partition is given to anybody, or with it"
+    )]
+    NoPosition {
+        /// The group.
+        group: String,
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: u32,
+    },
+
     /// The topic was deleted, and another one has its name now.
     #[error("topic {0} was deleted and made anew: look it up again, and start from its beginning")]
     StaleTopic(TopicName),

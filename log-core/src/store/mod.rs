@@ -44,7 +44,10 @@ use crate::name::TopicName;
 use crate::partition::{Ends, PartitionContext, RecoveryReport};
 
 pub use self::catalog::CATALOG_VERSION;
-pub use self::group_offsets::{Committed, GroupCommitted, GroupOffsets, OffsetCommit};
+pub use self::group_offsets::{
+    Committed, EntryChange, Grant, GroupCommitted, GroupOffsets, Moves, NewPosition, OffsetCommit,
+    Owner,
+};
 pub use self::maintenance::PartitionMaintenance;
 pub use self::rebuild::{Rebuild, RebuiltCatalog};
 pub use self::sweep::Leftover;
@@ -68,11 +71,11 @@ pub enum OpenMode {
 /// free again, but the stop counts as unclean: the next opening looks for what was lost.
 #[derive(Clone)]
 pub struct Store {
-    owner: Arc<Owner>,
+    running: Arc<Running>,
 }
 
 /// Stops what runs when the last handle goes.
-struct Owner {
+struct Running {
     shared: Arc<Shared>,
     maintenance: MaintenanceThread,
 }
@@ -153,7 +156,7 @@ impl Store {
         let shared = open::open(dir.as_ref(), config, mode, disk, clock, background.clone());
         let shared = Arc::new(shared.inspect_err(|_| background.close())?);
         let maintenance = MaintenanceThread::start(&shared);
-        Ok(Store { owner: Arc::new(Owner { shared, maintenance }) })
+        Ok(Store { running: Arc::new(Running { shared, maintenance }) })
     }
 
     /// Makes a topic, durably, and hands it out. Where it fails, nothing is left of it.
@@ -311,12 +314,12 @@ impl Store {
     /// # Errors
     /// The first failure; all partitions are tried, and the directory is freed, all the same.
     pub fn close(&self) -> Result<()> {
-        self.owner.maintenance.stop();
+        self.running.maintenance.stop();
         self.shared().close()
     }
 
     fn shared(&self) -> &Arc<Shared> {
-        &self.owner.shared
+        &self.running.shared
     }
 
     fn hand_out(&self, shared: Arc<TopicShared>) -> Topic {
@@ -378,7 +381,7 @@ impl Shared {
     }
 }
 
-impl Drop for Owner {
+impl Drop for Running {
     fn drop(&mut self) {
         self.maintenance.stop();
         if self.shared.closed.swap(true, Ordering::AcqRel) {

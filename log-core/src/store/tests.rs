@@ -1,6 +1,7 @@
 //! Tests of the store, on a disk in memory.
 
 mod crash;
+mod grants;
 mod offsets;
 
 use std::path::Path;
