@@ -1,5 +1,7 @@
 //! Tests of a partition as a whole, on the simulated disk.
 
+mod unblocked;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
