@@ -83,7 +83,17 @@ impl Partition {
     /// # Errors
     /// `Corrupt` if bytes on the way can't be read; `Io`.
     pub fn offset_for_time(&self, time: Timestamp) -> Result<Option<Offset>> {
-        self.0.offset_for_time(time).inspect_err(|error| self.0.count(error))
+        self.offset_for_time_from(time, 0)
+    }
+
+    /// The same among the records at or after `from`. Where records are lost, what
+    /// [`Partition::offset_for_time`] answers for all times at or after them is the error: who goes
+    /// on from the end of the range that it names finds the first of those that are left.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` past the end; else as [`Partition::offset_for_time`].
+    pub fn offset_for_time_from(&self, time: Timestamp, from: Offset) -> Result<Option<Offset>> {
+        self.0.offset_for_time(time, from).inspect_err(|error| self.0.count(error))
     }
 
     /// The offset that a way of starting means now.
@@ -210,18 +220,19 @@ impl Shared {
         Error::Corrupt(Corruption { path, position: 0, offsets, fault })
     }
 
-    fn offset_for_time(&self, time: Timestamp) -> Result<Option<Offset>> {
-        let (log_start, readable_end) = (self.ends.log_start(), self.readable_end());
+    fn offset_for_time(&self, time: Timestamp, from: Offset) -> Result<Option<Offset>> {
+        self.ends.must_reach(from)?;
+        let (from, readable_end) = (from.max(self.ends.log_start()), self.readable_end());
         let segments = self.segments.read().clone();
         for segment in &segments {
-            if segment.end().is_some_and(|end| end.offset <= log_start) {
+            if segment.end().is_some_and(|end| end.offset <= from) {
                 continue;
             }
             if segment.name().base >= readable_end {
                 break;
             }
             let found =
-                segment.first_at_or_after(time, log_start, readable_end, self.expanded_max())?;
+                segment.first_at_or_after(time, from, readable_end, self.expanded_max())?;
             if found.is_some() {
                 return Ok(found);
             }
