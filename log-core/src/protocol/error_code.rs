@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::codec;
 use crate::error::Error;
 use crate::offset::OffsetRange;
 
@@ -185,6 +186,12 @@ impl Refusal {
     #[must_use]
     pub fn with_numbers(self, numbers: &[u64]) -> Refusal {
         Refusal { numbers: numbers.to_vec(), ..self }
+    }
+
+    /// Its bytes: the body of a reply, or what stands for a partition in that of a fetch.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
     }
 
     /// Its code; `None` if this release does not know it.
