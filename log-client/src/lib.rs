@@ -1,1 +1,3 @@
 //! The client of the event log.
+
+pub mod consumer;

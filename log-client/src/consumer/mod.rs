@@ -1,0 +1,4 @@
+//! Consumer: reads topics, alone or as a member of a group.
+
+#[doc(hidden)]
+pub mod committer;
