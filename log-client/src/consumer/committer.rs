@@ -278,7 +278,10 @@ mod tests {
         tracker.hand_over(range(0, 10), AT);
         tracker.finish(range(3, 4));
         tracker.finish(range(6, 8));
-        assert_eq!(tracker.to_commit(), Some(PositionV1 { offset: 0, settled: vec![(3, 4), (6, 8)] }));
+        assert_eq!(
+            tracker.to_commit(),
+            Some(PositionV1 { offset: 0, settled: vec![(3, 4), (6, 8)] })
+        );
         tracker.finish(range(0, 3));
         assert_eq!(tracker.to_commit(), Some(PositionV1 { offset: 4, settled: vec![(6, 8)] }));
         assert_eq!(tracker.limit(), 104);
@@ -288,7 +291,10 @@ mod tests {
     fn what_a_grant_says_is_settled_is_not_handed_over_again() {
         let position = PositionV1 { offset: 5, settled: vec![(5, 6), (8, 10)] };
         let mut tracker = Tracker::new(&position, 100);
-        assert_eq!((tracker.prefix(), tracker.settled(7), tracker.settled(9)), (6, None, Some(range(8, 10))));
+        assert_eq!(
+            (tracker.prefix(), tracker.settled(7), tracker.settled(9)),
+            (6, None, Some(range(8, 10)))
+        );
         tracker.hand_over(range(6, 8), AT);
         tracker.hand_over(range(10, 11), AT);
         tracker.finish_all();

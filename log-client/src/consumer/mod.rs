@@ -2,3 +2,5 @@
 
 #[doc(hidden)]
 pub mod committer;
+#[doc(hidden)]
+pub mod membership;
