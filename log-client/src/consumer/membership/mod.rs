@@ -291,6 +291,12 @@ impl Membership {
         self.grants.held()
     }
 
+    /// Whether the server has ever taken it in.
+    #[must_use]
+    pub fn was_admitted(&self) -> bool {
+        self.admitted
+    }
+
     /// Whether it is over.
     #[must_use]
     pub fn is_over(&self) -> bool {
