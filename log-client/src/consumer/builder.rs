@@ -70,7 +70,10 @@ impl ConsumerBuilder {
     }
 
     /// The topics to read.
-    pub fn topics<T: Into<String>>(mut self, topics: impl IntoIterator<Item = T>) -> ConsumerBuilder {
+    pub fn topics<T: Into<String>>(
+        mut self,
+        topics: impl IntoIterator<Item = T>,
+    ) -> ConsumerBuilder {
         self.topics = topics.into_iter().map(Into::into).collect();
         self
     }
@@ -254,9 +257,8 @@ impl ConsumerBuilder {
         match link.call(&call, link.deadline()).await {
             Ok(reply) => {
                 let mut lines = reply.committed.into_iter();
-                let found = lines.find(|line| {
-                    (line.topic_id, line.partition) == (id.topic_id, id.partition)
-                });
+                let found = lines
+                    .find(|line| (line.topic_id, line.partition) == (id.topic_id, id.partition));
                 Ok(found.map(|line| line.position))
             }
             Err(error) if error.code() == Some(ErrorCode::UnknownGroup) => Ok(None),

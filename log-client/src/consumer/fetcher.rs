@@ -285,7 +285,9 @@ fn out_of_range(
         OutOfRange::Earliest if below => (log_start, SkipReason::Trimmed),
         OutOfRange::Latest if below => (readable_end.max(log_start), SkipReason::ToLatest),
         // The log has lost its end: what will be appended there was never read.
-        OutOfRange::Earliest | OutOfRange::Latest => (end.min(readable_end.max(log_start)), SkipReason::ToLatest),
+        OutOfRange::Earliest | OutOfRange::Latest => {
+            (end.min(readable_end.max(log_start)), SkipReason::ToLatest)
+        }
     };
     let of = owned.named();
     owned.jump(to);

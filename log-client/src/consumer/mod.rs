@@ -5,9 +5,9 @@
 //! one state under one lock; the decisions are pure (`membership`, `committer`, `partition`).
 
 mod builder;
+mod commits;
 #[doc(hidden)]
 pub mod committer;
-mod commits;
 mod event;
 mod fetcher;
 mod handle;

@@ -284,7 +284,8 @@ impl Owned {
                 settled: settled.into_iter().filter(within).collect(),
             };
             self.tracker.hand_over(offsets, now);
-            let through = self.run.as_ref().is_some_and(|run| run.damage.is_none() && end == run.next);
+            let through =
+                self.run.as_ref().is_some_and(|run| run.damage.is_none() && end == run.next);
             if through {
                 self.end_run();
             }

@@ -85,8 +85,7 @@ impl Default for Settings {
 
 impl Settings {
     pub(super) fn check(&self) -> Result<()> {
-        let every_zero =
-            matches!(self.mode, CommitMode::Automatic { every } if every.is_zero());
+        let every_zero = matches!(self.mode, CommitMode::Automatic { every } if every.is_zero());
         let timeouts = [self.session_timeout, self.drain_timeout, self.processing_timeout];
         let wrong = if every_zero {
             "the time between commits must be longer than zero"

@@ -409,9 +409,9 @@ impl State {
 
     /// The partition of that name, if it is read.
     pub(super) fn find(&mut self, topic: &str, partition: u32) -> Option<&mut Owned> {
-        self.partitions.values_mut().find(|owned| {
-            owned.source.id.partition == partition && owned.topic.as_ref() == topic
-        })
+        self.partitions
+            .values_mut()
+            .find(|owned| owned.source.id.partition == partition && owned.topic.as_ref() == topic)
     }
 
     pub(super) fn owned(&mut self, source: Source, generation: u64) -> Option<&mut Owned> {
