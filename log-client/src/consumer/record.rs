@@ -1,5 +1,6 @@
 //! Records as a consumer hands them over: one by one and owned, or a partition's run at a time.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -136,9 +137,10 @@ pub(super) fn open_batches(
 fn open(bytes: &Bytes, batch: &BatchView<'_>) -> std::result::Result<Bytes, Fault> {
     batch.check_body()?;
     Ok(match batch.open(EXPANDED_MAX_BYTES)?.into_bytes() {
-        std::borrow::Cow::Borrowed(body) if body.is_empty() => Bytes::new(),
-        std::borrow::Cow::Borrowed(body) => bytes.slice_ref(body),
-        std::borrow::Cow::Owned(body) => Bytes::from(body),
+        // Of an empty one, too: a marker's is borrowed from nowhere.
+        Cow::Borrowed([]) => Bytes::new(),
+        Cow::Borrowed(body) => bytes.slice_ref(body),
+        Cow::Owned(body) => Bytes::from(body),
     })
 }
 
@@ -192,8 +194,7 @@ impl Records {
     }
 
     fn holds(&self, offset: Offset) -> bool {
-        self.offsets.contains(offset)
-            && !(!self.settled.is_empty() && self.settled.iter().any(|run| run.contains(offset)))
+        self.offsets.contains(offset) && !self.settled.iter().any(|run| run.contains(offset))
     }
 }
 

@@ -8,10 +8,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use log_core::OffsetRange;
 use log_core::protocol::groups::GrantV1;
 use log_core::protocol::offsets::PositionV1;
 use log_core::protocol::{ErrorCode, Refusal};
-use log_core::{Offset, OffsetRange};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -417,10 +417,5 @@ impl State {
     pub(super) fn owned(&mut self, source: Source, generation: u64) -> Option<&mut Owned> {
         let owned = self.partitions.get_mut(&source.id)?;
         (owned.source == source && owned.generation == generation).then_some(owned)
-    }
-
-    /// Where to hand over next, by topic and partition.
-    pub(super) fn position(&mut self, topic: &str, partition: u32) -> Option<Offset> {
-        self.find(topic, partition).map(|owned| owned.tracker.frontier())
     }
 }

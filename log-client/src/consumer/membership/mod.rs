@@ -11,7 +11,9 @@
 //!   *sent*.
 //! - Only the answer to the newest heartbeat says what is held: an older one may tell of the past.
 
+mod action;
 mod ending;
+mod event;
 mod grants;
 #[cfg(test)]
 mod tests;
@@ -20,13 +22,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use log_core::Timestamp;
+use log_core::protocol::ErrorCode;
 use log_core::protocol::groups::{
-    GrantV1, HeartbeatReplyV1, HeartbeatV1, HeldV1, JoinGroupReplyV1, JoinGroupV1, LeaveGroupV1,
-    MemberV1, ReleasePartitionV1,
+    GrantV1, HeartbeatReplyV1, HeartbeatV1, HeldV1, JoinGroupReplyV1, JoinGroupV1, MemberV1,
 };
-use log_core::protocol::offsets::{PositionV1, StartV1};
-use log_core::protocol::{ErrorCode, Refusal};
 
+pub use action::{Action, LostReason};
+pub use event::{Event, Failure, MembershipConfig, PartitionId};
 use grants::Grants;
 
 /// How long after a failed call it is made again: doubled each time, up to the last.
@@ -39,135 +41,6 @@ const HEARTBEATS_MAX: usize = 4;
 /// A drain ends so much before the server's deadline, so that its release arrives before: a tenth
 /// of it, and no more than this.
 const DRAIN_MARGIN_MAX: Duration = Duration::from_secs(1);
-
-/// A partition, by its topic's id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PartitionId {
-    /// The topic's id.
-    pub topic_id: u128,
-    /// The partition's number.
-    pub partition: u32,
-}
-
-/// Who joins, and how.
-#[derive(Debug, Clone)]
-pub struct MembershipConfig {
-    /// Who.
-    pub member: MemberV1,
-    /// What it reads.
-    pub topics: Vec<String>,
-    /// Where partitions start for which nothing is committed.
-    pub start: StartV1,
-    /// It counts as gone when nothing is heard of it for so long.
-    pub session_timeout: Duration,
-    /// How long a drain may take.
-    pub drain_timeout: Duration,
-    /// How long a record may be in hand.
-    pub processing_timeout: Duration,
-}
-
-/// Why a call has no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
-    /// The server refused.
-    Refused(Refusal),
-    /// No answer came.
-    NoAnswer,
-}
-
-impl Failure {
-    fn is(&self, code: ErrorCode) -> bool {
-        matches!(self, Failure::Refused(refusal) if refusal.error_code() == Some(code))
-    }
-
-    fn is_unknown_member(&self) -> bool {
-        self.is(ErrorCode::UnknownMember) || self.is(ErrorCode::UnknownGroup)
-    }
-
-    /// The refusal, if asking again is of no use.
-    fn into_final(self) -> Option<Refusal> {
-        match self {
-            Failure::Refused(refusal) if !refusal.is_retriable() => Some(refusal),
-            _ => None,
-        }
-    }
-}
-
-/// What happens to a member.
-#[derive(Debug, Clone)]
-pub enum Event {
-    /// A deadline may have come; the first one makes it join.
-    Tick,
-    /// The answer to a join.
-    Joined(u64, JoinGroupReplyV1),
-    /// A join that failed.
-    JoinFailed(u64, Failure),
-    /// The answer to a heartbeat.
-    HeartbeatAnswered(u64, HeartbeatReplyV1),
-    /// A heartbeat that failed.
-    HeartbeatFailed(u64, Failure),
-    /// Something hints that the server has news: a fetch or a commit was refused.
-    Suspect,
-    /// Of a draining partition, nothing is in hand any more, or its time is up; the release is to
-    /// say this.
-    Drained(PartitionId, u64, Option<PositionV1>),
-    /// A release is durable.
-    Released(PartitionId, u64),
-    /// A release failed.
-    ReleaseFailed(PartitionId, u64, Failure),
-    /// Since when the oldest record has been in hand.
-    InHand(Option<Duration>),
-    /// The user has come back for more, after the processing limit was passed.
-    Returned,
-    /// The user leaves: after a drain, or with what is held kept for so long.
-    Leave {
-        /// For how long; none drains.
-        keep: Option<Duration>,
-    },
-    /// The answer to a leave.
-    Left(u64),
-    /// A leave that failed.
-    LeaveFailed(u64, Failure),
-}
-
-/// Why a partition is not the member's any more, without a release of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LostReason {
-    /// The server has taken it away: a session or a drain took too long, or its topic is gone.
-    Taken,
-    /// A record was in hand for longer than the processing timeout.
-    ProcessingTimeout,
-    /// The membership ended with an error.
-    Stopped,
-}
-
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Send this, and say how it ended with this number.
-    Join(u64, JoinGroupV1),
-    /// Send this, and say how it ended with this number.
-    Heartbeat(u64, HeartbeatV1),
-    /// Send this, and say how it ended.
-    Release(ReleasePartitionV1),
-    /// Send this, and say how it ended with this number.
-    Leave(u64, LeaveGroupV1),
-    /// Read this from now on.
-    Assign(GrantV1),
-    /// Stop fetching it, hand over nothing more, and say when nothing is in hand. At the deadline
-    /// comes `Expire`.
-    Drain(PartitionId, u64, Duration),
-    /// The time is up: say `Drained` now, with what is done.
-    Expire(PartitionId, u64),
-    /// It was released; the next owner starts where that said.
-    Released(PartitionId, u64),
-    /// It is not the member's any more; what is in hand will be handed over elsewhere.
-    Lose(PartitionId, u64, LostReason),
-    /// A drain was ended by force before its release arrived; the release was not taken.
-    Forced(PartitionId, u64),
-    /// The membership is over: as asked, or for this reason, for good.
-    End(Option<Refusal>),
-}
 
 #[derive(Debug, Clone, PartialEq)]
 enum Phase {

@@ -3,6 +3,9 @@
 
 mod honest_server;
 
+use log_core::protocol::Refusal;
+use log_core::protocol::groups::ReleasePartitionV1;
+use log_core::protocol::offsets::{PositionV1, StartV1};
 use proptest::prelude::*;
 
 use super::*;
