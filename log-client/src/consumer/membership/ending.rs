@@ -27,7 +27,7 @@ impl Membership {
 
     pub(super) fn returned(&mut self, now: Duration) {
         match &mut self.phase {
-            Phase::Resting => self.phase = Phase::Apart { join_at: now },
+            Phase::Resting => self.come_back(now),
             Phase::Leaving(leaving) => leaving.returned = true,
             _ => {}
         }
@@ -140,10 +140,18 @@ impl Membership {
         }
         self.lose_all(LostReason::Taken, actions);
         self.heartbeats.last_answered_sent = None;
-        self.phase = if returned { Phase::Apart { join_at: now } } else { Phase::Resting };
+        self.phase = Phase::Resting;
         if returned {
+            self.come_back(now);
             self.join(actions);
         }
+    }
+
+    /// Joins again after a leave: as a newer run, since a join of the one that has left may be a
+    /// late one.
+    fn come_back(&mut self, now: Duration) {
+        self.config.member.incarnation = self.config.member.incarnation.saturating_add(1);
+        self.phase = Phase::Apart { join_at: now };
     }
 
     pub(super) fn release_failed(

@@ -220,7 +220,8 @@ fn a_record_that_takes_too_long_costs_everything_before_the_server_takes_it() {
     assert_eq!(release_in(&actions).unwrap().position, None);
     member.on(Event::Released(P0, 1), at);
     assert_eq!((member.deadline(), member.is_over()), (None, false));
-    assert!(join_in(&member.on(Event::Returned, 70 * SECOND)).is_some());
+    let actions = member.on(Event::Returned, 70 * SECOND);
+    assert_eq!(join_in(&actions).unwrap().1.member.incarnation, 101, "100 has left for good");
 }
 
 #[test]
