@@ -105,10 +105,7 @@ impl ConsumerHandle {
         let elsewhere = || Error::invalid(format!("{topic}/{partition} is not read here"));
         let source = self.shared.lock().find(topic, partition).map(|owned| owned.source);
         let source = source.ok_or_else(elsewhere)?;
-        let offset = match to {
-            StartFrom::Offset(offset) => offset,
-            start => resolve(&self.link, source.id, start).await?,
-        };
+        let offset = resolve(&self.link, source.id, to).await?;
         {
             let mut state = self.shared.lock();
             let owned = state.partitions.get_mut(&source.id);
@@ -180,6 +177,9 @@ impl ConsumerHandle {
 
 /// The offset that a way of starting means now.
 pub(super) async fn resolve(link: &Link, id: PartitionId, start: StartFrom) -> Result<Offset> {
+    if let StartFrom::Offset(offset) = start {
+        return Ok(offset);
+    }
     let PartitionId { topic_id, partition } = id;
     let call = ResolveOffsetV1 { topic_id, partition, start: start.into() };
     Ok(link.call(&call, link.deadline()).await?.offset)
