@@ -85,6 +85,12 @@ pub enum Error {
     #[error("topic {0} does not exist; create it first")]
     UnknownTopic(TopicName),
 
+    /// No topic has this id.
+    #[error(
+        "no topic has the id {0:032x}: it was deleted, or is another store's; look it up by name"
+    )]
+    UnknownTopicId(u128),
+
     /// A topic with this name exists.
     #[error("topic {0} exists already")]
     TopicExists(TopicName),
@@ -245,6 +251,51 @@ pub enum Error {
         offset: Offset,
         /// One past the newest record that can be read.
         end: Offset,
+    },
+
+    /// What a group says it has settled above its committed offset makes no sense.
+    #[error("group {group} can't commit these settled ranges for {topic}/{partition}: {why}")]
+    IllegalSettled {
+        /// The group.
+        group: String,
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: u32,
+        /// What is wrong with them.
+        why: &'static str,
+    },
+
+    /// A grant needs an epoch that was not given before; the owner of one that was may only go.
+    #[error(
+        "group {group} can't give {topic}/{partition} with epoch {epoch}: epoch {granted} was \
+         given; take a higher one"
+    )]
+    GrantWentBack {
+        /// The group.
+        group: String,
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: u32,
+        /// The epoch of the last grant.
+        granted: u64,
+        /// What came.
+        epoch: u64,
+    },
+
+    /// A group has no position where its partition was to be given to a member.
+    #[error(
+        "group {group} has no position for {topic}/{partition}: commit where it begins before the \
+         partition is given to anybody, or with it"
+    )]
+    NoPosition {
+        /// The group.
+        group: String,
+        /// The topic.
+        topic: TopicName,
+        /// The partition.
+        partition: u32,
     },
 
     /// The topic was deleted, and another one has its name now.

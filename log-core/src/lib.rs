@@ -105,3 +105,4 @@ pub use offset::{Offset, OffsetRange, StartFrom};
 pub use partition::{Appended, Ends, Fetched, Partition, RecoveryReport};
 pub use record::{BatchBuilder, Codec, Header, Record, RecordView};
 pub use store::{Committed, GroupOffsets, OffsetCommit, OpenMode, Store, Topic};
+pub use store::{EntryChange, Grant, Moves, NewPosition, Owner};

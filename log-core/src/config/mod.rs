@@ -48,6 +48,10 @@ pub const LINGER_LIMIT: Duration = Duration::from_millis(10);
 
 /// The longest text that a group can keep with a committed offset.
 pub const COMMIT_METADATA_LIMIT_BYTES: usize = 4096;
+/// The most ranges above a committed offset that can be settled.
+pub const SETTLED_RANGES_LIMIT: usize = 1_024;
+/// The longest id of a member of a group.
+pub const MEMBER_ID_LIMIT_BYTES: usize = 256;
 
 /// When an append is acknowledged.
 ///

@@ -1,6 +1,9 @@
 //! Appending: an offset is assigned, the batch is stored and published; the segment rolls if full.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::MutexGuard;
 
 use super::flush::sync_failed;
 use super::producer_state::{ProducerState, Verdict};
@@ -17,6 +20,10 @@ use crate::segment::{ActiveSegment, Predecessor, Segment, Spare, WriteWay};
 
 /// The highest base offset of a batch: any number of records may follow.
 const OFFSET_MAX: Offset = u64::MAX - 2 * u32::MAX as u64;
+
+/// How often an append that may not block looks whether the one before it is done: a few
+/// microseconds, in which most are.
+const TRY_LOCK_SPINS: usize = 64;
 
 /// What an append has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,17 +124,54 @@ impl Partition {
         let header = verify_produced(batch, &shared.config().limits())?;
         let now = shared.context.clock.now();
         let mut writer = shared.writer.lock();
-        if let Verdict::Duplicate(base_offset) = writer.producers.judge(&header)? {
-            let end = base_offset + u64::from(header.record_count);
-            return Ok(Appended { base_offset, end, append_time: now, duplicate: true });
+        if let Some(duplicate) = writer.answer(&header, expected_end, now)? {
+            return Ok(duplicate);
         }
-        writer.expect_end(expected_end)?;
-        let appended = shared.append_to(&mut writer, batch.len(), now, |out| {
-            out.copy_from_slice(batch);
-            header
-        });
+        let appended =
+            shared.append_to(&mut writer, batch.len(), now, |out| copy(out, batch, header));
         drop(writer);
         shared.appended(appended)
+    }
+
+    /// The same where nothing may block, as on a thread that serves many connections: `None`, and
+    /// nothing is done, if it would take more than to copy the batch to a place that is ready for
+    /// it. [`Partition::write_batch`], on a thread that may block, is for that then: it waits for
+    /// other appends, a new segment, space, a sync that is late, or tells why it can't.
+    ///
+    /// # Errors
+    /// As [`Partition::write_batch`].
+    pub fn try_write_batch(
+        &self,
+        batch: &[u8],
+        expected_end: Option<Offset>,
+    ) -> Option<Result<Appended>> {
+        let shared = &*self.0;
+        // Before the batch is verified: who comes back with it has that done again.
+        let ready = shared.try_writer().is_some_and(|writer| shared.is_ready(&writer, batch.len()));
+        if !ready {
+            return None;
+        }
+        let header = match verify_produced(batch, &shared.config().limits()) {
+            Ok(header) => header,
+            Err(error) => return Some(Err(error)),
+        };
+        let now = shared.context.clock.now();
+        let mut writer = shared.try_writer()?;
+        if let Some(answer) = writer.answer(&header, expected_end, now).transpose() {
+            return Some(answer);
+        }
+        if !shared.is_ready(&writer, batch.len()) {
+            return None;
+        }
+        match shared.admission(&writer.config, batch.len()) {
+            Admission::Free => {}
+            Admission::AndSyncSoon => shared.sync_soon(),
+            Admission::AfterSync | Admission::SyncedItself => return None,
+        }
+        let appended =
+            shared.append_ready(&mut writer, batch.len(), now, |out| copy(out, batch, header));
+        drop(writer);
+        Some(shared.appended(appended))
     }
 
     /// Waits as the policy says, also for what an answer without an append rests on.
@@ -145,22 +189,34 @@ impl Partition {
 }
 
 impl Shared {
-    /// Under `Interval`: waits where the window of what may be lost would grow past its bounds,
-    /// and has it synced in the background when half of it is used.
+    /// The writer, unless somebody keeps it for longer than an append takes.
+    fn try_writer(&self) -> Option<MutexGuard<'_, Writer>> {
+        for _ in 0..TRY_LOCK_SPINS {
+            if let Some(writer) = self.writer.try_lock() {
+                return Some(writer);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Whether a batch of `len` bytes only needs to be copied: there is an active segment with
+    /// room, and its space is ready.
+    fn is_ready(&self, writer: &Writer, len: usize) -> bool {
+        let Phase::Active(active) = &writer.phase else { return false };
+        let with_marker = len + MARKER_BYTES;
+        active.is_ready(with_marker, self.write_way(&writer.config)) && !self.flush.is_latched()
+    }
+
+    /// Under `Interval`: whether the window of what may be lost would grow past its bounds.
     #[inline]
-    fn admit(&self, config: &TopicConfig, len: usize) -> Result<()> {
+    fn admission(&self, config: &TopicConfig, len: usize) -> Admission {
         if !self.bounds_loss() {
-            return Ok(());
+            return Admission::Free;
         }
-        let FlushPolicy::Interval { every, bytes } = config.flush else { return Ok(()) };
+        let FlushPolicy::Interval { every, bytes } = config.flush else { return Admission::Free };
         let (unsynced, age) = self.unsynced.window(self.context.clock.monotonic());
-        if unsynced > 0 && (unsynced + len as u64 > bytes || age >= every) {
-            return self.sync_now();
-        }
-        if unsynced >= bytes / 2 || age >= every / 2 {
-            self.sync_soon();
-        }
-        Ok(())
+        Admission::of((unsynced, bytes), (age, every), len as u64)
     }
 
     /// Assigns an offset to a batch, stores it and publishes it.
@@ -172,10 +228,27 @@ impl Shared {
         now: Timestamp,
         fill: impl FnOnce(&mut [u8]) -> BatchHeader,
     ) -> Result<Appended> {
+        match self.admission(&writer.config, len) {
+            Admission::Free | Admission::SyncedItself => {}
+            Admission::AndSyncSoon => self.sync_soon(),
+            Admission::AfterSync => self.sync_now()?,
+        }
+        let way = self.write_way(&writer.config);
+        self.make_room(writer, len, way, now.max(writer.last_append_time))?;
+        self.append_ready(writer, len, now, fill)
+    }
+
+    /// The same where there is room, and nothing to wait for.
+    #[inline]
+    fn append_ready(
+        &self,
+        writer: &mut Writer,
+        len: usize,
+        now: Timestamp,
+        fill: impl FnOnce(&mut [u8]) -> BatchHeader,
+    ) -> Result<Appended> {
         let now = now.max(writer.last_append_time);
         let way = self.write_way(&writer.config);
-        self.admit(&writer.config, len)?;
-        self.make_room(writer, len, way, now)?;
         if writer.end > OFFSET_MAX {
             let (actual, limit) = (writer.end, OFFSET_MAX);
             return Err(Error::TooLarge { what: "offset", actual, limit });
@@ -316,9 +389,54 @@ impl Shared {
     }
 }
 
+/// When an append may come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admission {
+    /// At once.
+    Free,
+    /// At once, and somebody should sync.
+    AndSyncSoon,
+    /// Once what was written is synced.
+    AfterSync,
+    /// At once, but it is more than may be lost: it is synced before it is acknowledged.
+    SyncedItself,
+}
+
+impl Admission {
+    /// What a window says to `len` bytes more: of bytes and of age, how much is used, and how much
+    /// there may be.
+    fn of(bytes: (u64, u64), age: (Duration, Duration), len: u64) -> Admission {
+        let ((unsynced, most), (age, every)) = (bytes, age);
+        if unsynced > 0 && (unsynced + len > most || age >= every) {
+            Admission::AfterSync
+        } else if len > most {
+            Admission::SyncedItself
+        } else if unsynced >= most / 2 || age >= every / 2 {
+            Admission::AndSyncSoon
+        } else {
+            Admission::Free
+        }
+    }
+}
+
 impl Writer {
     fn limits(&self) -> BatchLimits {
         self.config.limits()
+    }
+
+    /// What can be said of a batch that need not, or must not, be appended.
+    fn answer(
+        &self,
+        header: &BatchHeader,
+        expected_end: Option<Offset>,
+        now: Timestamp,
+    ) -> Result<Option<Appended>> {
+        if let Verdict::Duplicate(base_offset) = self.producers.judge(header)? {
+            let end = base_offset + u64::from(header.record_count);
+            return Ok(Some(Appended { base_offset, end, append_time: now, duplicate: true }));
+        }
+        self.expect_end(expected_end)?;
+        Ok(None)
     }
 
     fn expect_end(&self, expected: Option<Offset>) -> Result<()> {
@@ -329,6 +447,11 @@ impl Writer {
             _ => Ok(()),
         }
     }
+}
+
+fn copy(out: &mut [u8], batch: &[u8], header: BatchHeader) -> BatchHeader {
+    out.copy_from_slice(batch);
+    header
 }
 
 fn decoded(marker: &[u8]) -> BatchHeader {

@@ -277,6 +277,12 @@ impl Partition {
         self.0.readable_end()
     }
 
+    /// Whether an append is acknowledged once it is durable, and readers see it then: under `Sync`.
+    #[must_use]
+    pub fn acknowledges_durable(&self) -> bool {
+        self.0.follows_durable_end()
+    }
+
     /// What opening has found.
     #[must_use]
     pub fn recovery_report(&self) -> &RecoveryReport {

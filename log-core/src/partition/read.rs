@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::tail::WaitingReader;
 use super::{Ends, Partition, Shared};
 use crate::clock::Timestamp;
+use crate::disk::MappedFile;
 use crate::error::{Corruption, Error, Fault, Result};
 use crate::offset::{Offset, OffsetRange, StartFrom};
 use crate::record::{BatchView, RecordView};
@@ -25,8 +26,16 @@ pub struct Fetched {
     pub from: Offset,
     /// The offset to ask for next.
     pub next: Offset,
-    source: Option<(Arc<Segment>, u64)>,
+    source: Option<Source>,
     expanded_max: usize,
+}
+
+/// Where batches come from.
+#[derive(Debug, Clone)]
+struct Source {
+    segment: Arc<Segment>,
+    file: Arc<MappedFile>,
+    position: u64,
 }
 
 impl Partition {
@@ -39,6 +48,19 @@ impl Partition {
     /// read: the range tells where to go on; `Io`.
     pub fn read(&self, from: Offset, max_bytes: usize) -> Result<Fetched> {
         self.0.read(from, max_bytes).inspect_err(|error| self.0.count(error))
+    }
+
+    /// Whether a read from `from` on waits for no disk: there is nothing there yet, or it lies
+    /// within the last `bytes` that were appended. A cheap look, for those who read such on a
+    /// thread that must not block, and the rest elsewhere: see [`Fetched::populate`].
+    #[must_use]
+    pub fn is_recent(&self, from: Offset, bytes: u64) -> bool {
+        let shared = &*self.0;
+        if from >= shared.readable_end() {
+            return true;
+        }
+        let segments = shared.segments.read();
+        segments.last().is_some_and(|last| last.name().base <= from && last.is_recent(from, bytes))
     }
 
     /// Shows the record at `offset` to `visit` where it is stored; `None` if it is not there (yet).
@@ -61,7 +83,17 @@ impl Partition {
     /// # Errors
     /// `Corrupt` if bytes on the way can't be read; `Io`.
     pub fn offset_for_time(&self, time: Timestamp) -> Result<Option<Offset>> {
-        self.0.offset_for_time(time).inspect_err(|error| self.0.count(error))
+        self.offset_for_time_from(time, 0)
+    }
+
+    /// The same among the records at or after `from`. Where records are lost, what
+    /// [`Partition::offset_for_time`] answers for all times at or after them is the error: who goes
+    /// on from the end of the range that it names finds the first of those that are left.
+    ///
+    /// # Errors
+    /// `OffsetOutOfRange` past the end; else as [`Partition::offset_for_time`].
+    pub fn offset_for_time_from(&self, time: Timestamp, from: Offset) -> Result<Option<Offset>> {
+        self.0.offset_for_time(time, from).inspect_err(|error| self.0.count(error))
     }
 
     /// The offset that a way of starting means now.
@@ -148,8 +180,9 @@ impl Shared {
             Ok((segment, chunk))
         });
         let (segment, chunk) = found.map_err(|error| self.unless_trimmed(from, error))?;
-        let Chunk { bytes, position, next, .. } = chunk;
-        Ok(Fetched { bytes, from, next, source: Some((segment, position)), expanded_max })
+        let Chunk { bytes, file, position, next, .. } = chunk;
+        let source = Some(Source { segment, file, position });
+        Ok(Fetched { bytes, from, next, source, expanded_max })
     }
 
     fn visit<T>(
@@ -187,18 +220,19 @@ impl Shared {
         Error::Corrupt(Corruption { path, position: 0, offsets, fault })
     }
 
-    fn offset_for_time(&self, time: Timestamp) -> Result<Option<Offset>> {
-        let (log_start, readable_end) = (self.ends.log_start(), self.readable_end());
+    fn offset_for_time(&self, time: Timestamp, from: Offset) -> Result<Option<Offset>> {
+        self.ends.must_reach(from)?;
+        let (from, readable_end) = (from.max(self.ends.log_start()), self.readable_end());
         let segments = self.segments.read().clone();
         for segment in &segments {
-            if segment.end().is_some_and(|end| end.offset <= log_start) {
+            if segment.end().is_some_and(|end| end.offset <= from) {
                 continue;
             }
             if segment.name().base >= readable_end {
                 break;
             }
             let found =
-                segment.first_at_or_after(time, log_start, readable_end, self.expanded_max())?;
+                segment.first_at_or_after(time, from, readable_end, self.expanded_max())?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -212,6 +246,17 @@ impl Fetched {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+
+    /// Reads the bytes into memory, whether they were there before or not: after that, a thread
+    /// that must not block can send them.
+    ///
+    /// # Errors
+    /// `Io` if the disk can't be read there.
+    pub fn populate(&self) -> Result<()> {
+        let Some(Source { segment, file, position }) = &self.source else { return Ok(()) };
+        let populated = file.populate_for_reading(*position, position + self.bytes.len() as u64);
+        populated.map_err(|error| Error::io("read", &segment.path(), error))
     }
 
     /// The batches, markers left out, each with its body's checksum checked.
@@ -249,7 +294,7 @@ impl Fetched {
 
     fn corrupt_at(&self, into: u64, offsets: OffsetRange, fault: Fault) -> Error {
         let (path, position) = match &self.source {
-            Some((segment, position)) => (segment.path(), position + into),
+            Some(source) => (source.segment.path(), source.position + into),
             None => (std::path::PathBuf::new(), into),
         };
         Error::Corrupt(Corruption { path, position, offsets, fault })

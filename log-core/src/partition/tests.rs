@@ -1,5 +1,7 @@
 //! Tests of a partition as a whole, on the simulated disk.
 
+mod unblocked;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -341,4 +343,36 @@ fn retention_goes_on_while_a_full_disk_keeps_a_segment_from_rolling() {
     let _ = partition.maintain();
     assert!(partition.used_bytes() < before && partition.ends().log_start > 0);
     partition.append(&[Record::new(&value)]).unwrap();
+}
+
+#[test]
+fn a_time_is_found_behind_a_segment_that_is_lost() {
+    let bench = Bench::new(FlushPolicy::Sync);
+    let partition = bench.open();
+    let at = |offset: u64| Timestamp::from_millis(offset.cast_signed() * 10);
+    while partition.segments().len() < 3 {
+        let offset = partition.ends().end;
+        partition.append(&[Record::new(&[0; 1_000]).with_timestamp(at(offset))]).unwrap();
+        bench.context.background.run_pending();
+    }
+    let end = partition.ends().end;
+    let lost = partition.segments()[1].clone();
+    partition.close().unwrap();
+    bench.disk.remove_file(&lost.path).unwrap();
+
+    let partition = bench.open();
+    let Err(Error::Corrupt(found)) = partition.offset_for_time(at(end - 1)) else {
+        panic!("it may lie in what is lost");
+    };
+    assert_eq!(found.offsets, lost.offsets);
+    let next = found.offsets.end;
+    assert_eq!(partition.offset_for_time_from(at(end - 1), next).unwrap(), Some(end - 1));
+    assert_eq!(partition.offset_for_time_from(at(0), next).unwrap(), Some(next));
+    assert_eq!(partition.offset_for_time_from(at(end), next).unwrap(), None);
+    // What lies before it is found as ever, and never before where one looks.
+    assert_eq!(partition.offset_for_time(at(3)).unwrap(), Some(3));
+    assert_eq!(partition.offset_for_time_from(at(3), 5).unwrap(), Some(5));
+    assert_eq!(partition.offset_for_time_from(at(3), end).unwrap(), None);
+    let past = partition.offset_for_time_from(at(3), end + 1);
+    assert!(matches!(past, Err(Error::OffsetOutOfRange { .. })), "{past:?}");
 }

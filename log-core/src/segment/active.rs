@@ -202,6 +202,17 @@ impl ActiveSegment {
         self.prepared.allocate_until(end)
     }
 
+    /// Whether `len` more bytes fit, and only need to be copied: their blocks are there and, if
+    /// they are stored, their pages.
+    #[must_use]
+    pub fn is_ready(&self, len: usize, way: WriteWay) -> bool {
+        let end = self.position + len as u64;
+        let has_blocks = end <= self.prepared.allocated.load(Ordering::Acquire);
+        let has_pages =
+            way == WriteWay::Write || end <= self.prepared.claimed.load(Ordering::Relaxed);
+        end <= self.writer.file().len() && has_blocks && has_pages
+    }
+
     /// Appends one batch of `len` bytes, which `fill` writes whole, its checksums included, and
     /// publishes it. The caller has reserved the space.
     ///

@@ -270,6 +270,20 @@ impl Segment {
         Ok(mapped)
     }
 
+    /// Whether reads from `from` on stay within the last `bytes` that this process has appended:
+    /// they are in memory then. It only looks at what is in memory itself.
+    #[must_use]
+    pub fn is_recent(&self, from: Offset, bytes: u64) -> bool {
+        let position = match self.index.read().as_ref() {
+            Some(index) if self.end().is_none() => index.seek(from).position,
+            _ => return false,
+        };
+        self.map.read().as_ref().is_some_and(|mapped| {
+            let oldest = mapped.file.published().saturating_sub(bytes);
+            position >= oldest.max(mapped.cold_below)
+        })
+    }
+
     fn readable_header(&self) -> Result<&SegmentHeader> {
         self.header.as_ref().map_err(|fault| {
             let end = self.end().map_or(self.name.base, |end| end.offset);

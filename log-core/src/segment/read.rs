@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::scan::{Found, SegmentScan, seed_at};
 use super::{Mapped, POPULATE_BYTES, Place, Segment};
 use crate::clock::Timestamp;
-use crate::disk::FileMode;
+use crate::disk::{FileMode, MappedFile};
 use crate::error::{Fault, Result};
 use crate::offset::{Offset, OffsetRange};
 use crate::record::{BATCH_HEADER_BYTES, BatchHeader, BatchView, RecordView, check_header};
@@ -17,6 +17,8 @@ use crate::record::{BATCH_HEADER_BYTES, BatchHeader, BatchView, RecordView, chec
 pub struct Chunk {
     /// Their bytes, which share the map.
     pub bytes: Bytes,
+    /// The map.
+    pub file: Arc<MappedFile>,
     /// Where in the file the first begins.
     pub position: u64,
     /// The base offset of the first.
@@ -60,6 +62,7 @@ impl Segment {
         walk.populate(end)?;
         Ok(Some(Chunk {
             bytes: mapped.file.share(first.position, end),
+            file: Arc::clone(&mapped.file),
             position: first.position,
             base: first.header.base_offset,
             next,

@@ -60,7 +60,7 @@ impl Shared {
         });
         match made {
             Ok(topic) => {
-                self.topics.write().insert(name.clone(), Arc::clone(&topic));
+                self.topics.write().insert(Arc::clone(&topic));
                 Ok(topic)
             }
             Err(error) => {

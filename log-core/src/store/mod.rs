@@ -20,8 +20,8 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod topic;
+mod topics;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use self::catalog_file::CatalogFile;
 use self::group_offsets::OffsetsShared;
 use self::maintenance::MaintenanceThread;
 use self::topic::TopicShared;
+use self::topics::Topics;
 use crate::background::Background;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{StoreConfig, TopicConfig};
@@ -43,7 +44,10 @@ use crate::name::TopicName;
 use crate::partition::{Ends, PartitionContext, RecoveryReport};
 
 pub use self::catalog::CATALOG_VERSION;
-pub use self::group_offsets::{Committed, GroupCommitted, GroupOffsets, OffsetCommit};
+pub use self::group_offsets::{
+    Committed, EntryChange, Grant, GroupCommitted, GroupOffsets, Moves, NewPosition, OffsetCommit,
+    Owner,
+};
 pub use self::maintenance::PartitionMaintenance;
 pub use self::rebuild::{Rebuild, RebuiltCatalog};
 pub use self::sweep::Leftover;
@@ -67,11 +71,11 @@ pub enum OpenMode {
 /// free again, but the stop counts as unclean: the next opening looks for what was lost.
 #[derive(Clone)]
 pub struct Store {
-    owner: Arc<Owner>,
+    running: Arc<Running>,
 }
 
 /// Stops what runs when the last handle goes.
-struct Owner {
+struct Running {
     shared: Arc<Shared>,
     maintenance: MaintenanceThread,
 }
@@ -83,7 +87,7 @@ struct Shared {
     context: PartitionContext,
     /// Held over changes of topics, syncs included. Taken before `topics`.
     catalog: Mutex<CatalogFile>,
-    topics: RwLock<BTreeMap<TopicName, Arc<TopicShared>>>,
+    topics: RwLock<Topics>,
     /// Held by the one that removes directories. Taken before `catalog`.
     sweeping: Mutex<()>,
     offsets: OffsetsShared,
@@ -152,7 +156,7 @@ impl Store {
         let shared = open::open(dir.as_ref(), config, mode, disk, clock, background.clone());
         let shared = Arc::new(shared.inspect_err(|_| background.close())?);
         let maintenance = MaintenanceThread::start(&shared);
-        Ok(Store { owner: Arc::new(Owner { shared, maintenance }) })
+        Ok(Store { running: Arc::new(Running { shared, maintenance }) })
     }
 
     /// Makes a topic, durably, and hands it out. Where it fails, nothing is left of it.
@@ -178,6 +182,15 @@ impl Store {
     /// `UnknownTopic`; `Closed`.
     pub fn topic(&self, name: &TopicName) -> Result<Topic> {
         self.shared().topic(name).map(|shared| self.hand_out(shared))
+    }
+
+    /// The topic that has this id, as long as it is there: a topic of the same name that is made
+    /// after it has another one.
+    ///
+    /// # Errors
+    /// `UnknownTopicId`; `Closed`.
+    pub fn topic_by_id(&self, id: u128) -> Result<Topic> {
+        self.shared().topic_by_id(id).map(|shared| self.hand_out(shared))
     }
 
     /// The topics, by name, without the engine's own.
@@ -301,12 +314,12 @@ impl Store {
     /// # Errors
     /// The first failure; all partitions are tried, and the directory is freed, all the same.
     pub fn close(&self) -> Result<()> {
-        self.owner.maintenance.stop();
+        self.running.maintenance.stop();
         self.shared().close()
     }
 
     fn shared(&self) -> &Arc<Shared> {
-        &self.owner.shared
+        &self.running.shared
     }
 
     fn hand_out(&self, shared: Arc<TopicShared>) -> Topic {
@@ -317,12 +330,18 @@ impl Store {
 impl Shared {
     fn topic(&self, name: &TopicName) -> Result<Arc<TopicShared>> {
         self.refuse_closed()?;
-        let found = self.topics.read().get(name).cloned();
+        let found = self.topics.read().named(name).cloned();
         found.ok_or_else(|| Error::UnknownTopic(name.clone()))
     }
 
+    fn topic_by_id(&self, id: u128) -> Result<Arc<TopicShared>> {
+        self.refuse_closed()?;
+        let found = self.topics.read().with_id(id).cloned();
+        found.ok_or(Error::UnknownTopicId(id))
+    }
+
     fn all_topics(&self) -> Vec<Arc<TopicShared>> {
-        self.topics.read().values().cloned().collect()
+        self.topics.read().all().cloned().collect()
     }
 
     fn topics_dir(&self) -> PathBuf {
@@ -362,7 +381,7 @@ impl Shared {
     }
 }
 
-impl Drop for Owner {
+impl Drop for Running {
     fn drop(&mut self) {
         self.maintenance.stop();
         if self.shared.closed.swap(true, Ordering::AcqRel) {

@@ -1,6 +1,5 @@
 //! Opening: finds or makes the store, takes its LOCK, finishes what was begun, opens partitions.
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use super::catalog_file::{CATALOG_FILE, CatalogFile};
 use super::group_offsets::OffsetsShared;
 use super::sweep::find_leftovers;
 use super::topic::{Slot, TopicShared, dir_name, partition_dir, partition_id};
+use super::topics::Topics;
 use super::{OpenMode, Shared, parallel};
 use crate::background::Background;
 use crate::clock::Clock;
@@ -20,7 +20,6 @@ use crate::config::StoreConfig;
 use crate::disk::{Disk, is_not_found};
 use crate::error::{Error, Fault, Result};
 use crate::metrics::Metrics;
-use crate::name::TopicName;
 use crate::partition::{Access, Partition, PartitionContext, SealedMaps};
 
 pub(super) const TOPICS_DIR: &str = "topics";
@@ -56,7 +55,7 @@ pub(super) fn open(
         config,
         context,
         catalog: Mutex::new(CatalogFile::new(disk, data, catalog)),
-        topics: RwLock::new(BTreeMap::new()),
+        topics: RwLock::new(Topics::default()),
         sweeping: Mutex::new(()),
         offsets: OffsetsShared::default(),
         leftovers: Vec::new(),
@@ -172,19 +171,16 @@ pub(super) fn parallel(background: &Background, config: &StoreConfig) -> usize {
     if background.has_threads() { PARALLEL_MAX.min(config.background_threads_max) } else { 1 }
 }
 
-type Topics = BTreeMap<TopicName, Arc<TopicShared>>;
-
 fn open_topics(shared: &Shared, catalog: &Catalog) -> Result<Topics> {
     let mut all = Vec::new();
     for entry in &catalog.topics {
         all.extend((0..entry.partitions).map(|number| (entry, number)));
     }
     let mut slots = shared.open_partitions(&all)?.into_iter();
-    let mut topics = Topics::new();
+    let mut topics = Topics::default();
     for entry in &catalog.topics {
         let own = slots.by_ref().take(entry.partitions as usize).collect();
-        let topic = TopicShared::new(entry, own);
-        topics.insert(entry.name.clone(), Arc::new(topic));
+        topics.insert(Arc::new(TopicShared::new(entry, own)));
     }
     Ok(topics)
 }

@@ -1,6 +1,7 @@
 //! Tests of the store, on a disk in memory.
 
 mod crash;
+mod grants;
 mod offsets;
 
 use std::path::Path;
@@ -248,6 +249,30 @@ fn a_lost_catalog_is_made_anew_from_the_directories() {
     assert_eq!(values(&again.partition(1).unwrap()), ["kept"]);
     let committed = store.group_offsets().fetch(&group, &name("a-b"), 1).unwrap().unwrap();
     assert_eq!(committed.offset, 1);
+}
+
+#[test]
+fn a_topic_is_found_by_its_id_as_long_as_it_is_there() {
+    let disk = FaultyDisk::new();
+    let store = create(&disk);
+    let ids: Vec<u128> = ["a", "b"]
+        .into_iter()
+        .map(|raw| store.create_topic(&name(raw), 1, small()).unwrap().id())
+        .collect();
+    store.add_partitions(&name("b"), 2).unwrap();
+    store.close().unwrap();
+    assert!(matches!(store.topic_by_id(ids[0]), Err(Error::Closed { .. })));
+    drop(store);
+
+    let store = reopen(&disk);
+    assert_eq!(store.topic_by_id(ids[0]).unwrap().name(), &name("a"));
+    assert_eq!(store.topic_by_id(ids[1]).unwrap().partition_count(), 2);
+    store.delete_topic(&name("a")).unwrap();
+    let anew = store.create_topic(&name("a"), 1, small()).unwrap();
+    let gone = store.topic_by_id(ids[0]);
+    assert!(matches!(gone, Err(Error::UnknownTopicId(id)) if id == ids[0]), "{gone:?}");
+    assert_eq!(store.topic_by_id(anew.id()).unwrap().name(), &name("a"));
+    assert!(store.topic_by_id(ids[1]).is_ok());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! GroupOffsets: the next offset to read, for each group and partition, kept in the topic
 //! `__offsets`.
 //!
+//! - An entry, of a group and a partition, says where the group stands, and who holds the
+//!   partition for it: see [`EntryChange`].
 //! - A commit is durable when it is answered. What others see is durable, always.
 //! - It never goes back, but for a reset, and never lies past what can be read.
 //! - It may lie below the oldest record: reading there tells so, and the reader decides.
@@ -10,6 +12,7 @@
 //! - The log of commits is bounded: when it has grown far over what is alive, all that is alive is
 //!   written again, and what comes before is trimmed.
 
+mod entry;
 mod replay;
 mod snapshot;
 mod state;
@@ -17,16 +20,15 @@ mod stored;
 mod write;
 
 use std::fmt;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use self::state::{Place, Shown, State};
-use self::write::{Move, Written};
+use self::write::Written;
 
+pub use self::entry::{Committed, EntryChange, Grant, Moves, NewPosition, OffsetCommit, Owner};
 pub(super) use self::write::offsets_config;
 use super::{Shared, Store, TopicShared};
-use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::name::{GroupName, TopicName};
 use crate::offset::Offset;
@@ -37,43 +39,6 @@ pub struct GroupOffsets {
     store: Store,
 }
 
-/// What a group commits for one partition: the next offset to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OffsetCommit<'a> {
-    /// The topic.
-    pub topic: &'a TopicName,
-    /// Its id, if it was noted when reading began: a topic that was made anew is told apart.
-    pub topic_id: Option<u128>,
-    /// The partition.
-    pub partition: u32,
-    /// The next offset to read.
-    pub offset: Offset,
-    /// A text that is kept with it, up to [`COMMIT_METADATA_LIMIT_BYTES`](crate::config::COMMIT_METADATA_LIMIT_BYTES).
-    pub metadata: &'a str,
-}
-
-impl<'a> OffsetCommit<'a> {
-    /// One without an id and without metadata.
-    #[must_use]
-    pub fn new(topic: &'a TopicName, partition: u32, offset: Offset) -> OffsetCommit<'a> {
-        OffsetCommit { topic, topic_id: None, partition, offset, metadata: "" }
-    }
-}
-
-/// What a group has committed for a partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Committed {
-    /// The next offset to read.
-    pub offset: Offset,
-    /// What was committed, if the log has lost records since and ends before it: `offset` is where
-    /// the log ended then. Records after it were never read.
-    pub clamped_from: Option<Offset>,
-    /// The text that was kept with it.
-    pub metadata: Arc<str>,
-    /// When it was committed.
-    pub committed_at: Timestamp,
-}
-
 /// A line of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupCommitted {
@@ -81,6 +46,8 @@ pub struct GroupCommitted {
     pub group: GroupName,
     /// The topic.
     pub topic: TopicName,
+    /// Its id.
+    pub topic_id: u128,
     /// The partition.
     pub partition: u32,
     /// What it has committed there.
@@ -116,15 +83,16 @@ impl GroupOffsets {
         self.commit_all(group, &[OffsetCommit::new(topic, partition, offset)])
     }
 
-    /// Commits for several partitions of a group: all of it or nothing, durably.
+    /// Commits for several partitions of a group: all of it or nothing, durably. Who holds them
+    /// stays as it is.
     ///
     /// # Errors
     /// `OffsetWentBack`; `OffsetBeyondEnd`; `UnknownTopic`; `StaleTopic`; `UnknownPartition`;
-    /// `TooLarge` for metadata, for one commit of very many partitions, or over
-    /// `group_offsets_max`; `ReadOnly`; `Closed`; `DiskFull`; `Io`: nothing is committed.
-    /// `SyncFailed` if it is unknown.
+    /// `IllegalSettled`; `TooLarge` for metadata, for too many settled ranges, for one commit of
+    /// very many partitions, or over `group_offsets_max`; `ReadOnly`; `Closed`; `DiskFull`; `Io`:
+    /// nothing is committed. `SyncFailed` if it is unknown.
     pub fn commit_all(&self, group: &GroupName, commits: &[OffsetCommit<'_>]) -> Result<()> {
-        self.shared().write_commits(group, commits, Move::Forward)?.wait()
+        self.write(group, &changes(commits, Moves::Forward))
     }
 
     /// The same without a thread that waits: `then` is called once the outcome is known, at once
@@ -135,10 +103,7 @@ impl GroupOffsets {
         commits: &[OffsetCommit<'_>],
         then: impl FnOnce(Result<()>) + Send + 'static,
     ) {
-        match self.shared().write_commits(group, commits, Move::Forward) {
-            Ok(Written { log, end }) => log.when_durable(end, then),
-            Err(error) => then(Err(error)),
-        }
+        self.write_then(group, &changes(commits, Moves::Forward), then);
     }
 
     /// Sets committed offsets, back, too: records will be read again. All of them or none, durably.
@@ -146,7 +111,33 @@ impl GroupOffsets {
     /// # Errors
     /// As [`GroupOffsets::commit_all`], but for `OffsetWentBack`.
     pub fn reset(&self, group: &GroupName, commits: &[OffsetCommit<'_>]) -> Result<()> {
-        self.shared().write_commits(group, commits, Move::Anywhere)?.wait()
+        self.write(group, &changes(commits, Moves::Anywhere))
+    }
+
+    /// Changes entries of a group, positions and grants: all of it or nothing, durably. Changes of
+    /// the same partition are made in their order.
+    ///
+    /// # Errors
+    /// As [`GroupOffsets::commit_all`]; `GrantWentBack`; `NoPosition` for a grant where the group
+    /// has no position; for a grant without a position also what [`GroupOffsets::fetch`] says of
+    /// an entry that may be lost.
+    pub fn write(&self, group: &GroupName, changes: &[EntryChange<'_>]) -> Result<()> {
+        self.shared().write_entries(group, changes)?.wait()
+    }
+
+    /// The same without a thread that waits for the disk: `then` is called once the outcome is
+    /// known, at once or from a background thread. It must not block. What is refused is told at
+    /// once. Writing itself may block as [`Partition::write`](crate::Partition::write) may.
+    pub fn write_then(
+        &self,
+        group: &GroupName,
+        changes: &[EntryChange<'_>],
+        then: impl FnOnce(Result<()>) + Send + 'static,
+    ) {
+        match self.shared().write_entries(group, changes) {
+            Ok(Written { log, end }) => log.when_durable(end, then),
+            Err(error) => then(Err(error)),
+        }
     }
 
     /// What a group has committed for a partition, if it has.
@@ -164,13 +155,10 @@ impl GroupOffsets {
         let topic = self.shared().topic(topic)?;
         topic.check_partition(partition)?;
         let state = self.shared().offsets.settled()?;
-        let shown = state.shown(group, (topic.id, partition));
-        if let Some(doubt) = &state.doubt
-            && shown.is_none_or(|shown| shown.recorded_end <= doubt.sure_from)
-        {
-            return Err(doubt.error.clone());
-        }
-        Ok(shown.map(|shown| committed(shown, &topic, partition)))
+        let place = (topic.id, partition);
+        state.refuse_doubtful(group, place)?;
+        let shown = state.shown(group, place);
+        Ok(shown.map(|shown| within_log(&shown.commit, &topic, partition)))
     }
 
     /// What a group has committed, by topic and partition.
@@ -178,11 +166,11 @@ impl GroupOffsets {
     /// # Errors
     /// `Closed`; what kept `__offsets` from being read.
     pub fn list(&self, group: &GroupName) -> Result<Vec<GroupCommitted>> {
-        let topics = self.topics_by_id()?;
+        self.shared().refuse_closed()?;
         let state = self.shared().offsets.settled()?;
         let mut lines: Vec<_> = state
             .shown_of(group)
-            .filter_map(|(place, shown)| line(&topics, group, place, shown))
+            .filter_map(|(place, shown)| self.line(group, place, shown))
             .collect();
         lines.sort_by(|a, b| (&a.topic, a.partition).cmp(&(&b.topic, b.partition)));
         Ok(lines)
@@ -258,11 +246,16 @@ impl GroupOffsets {
         self.store.shared()
     }
 
-    fn topics_by_id(&self) -> Result<Vec<Arc<TopicShared>>> {
-        self.shared().refuse_closed()?;
-        let mut topics = self.shared().all_topics();
-        topics.sort_by_key(|topic| topic.id);
-        Ok(topics)
+    fn line(&self, group: &GroupName, place: Place, shown: &Shown) -> Option<GroupCommitted> {
+        let (topic_id, partition) = place;
+        let topic = self.shared().topic_by_id(topic_id).ok()?;
+        Some(GroupCommitted {
+            group: group.clone(),
+            topic: topic.name.clone(),
+            topic_id,
+            partition,
+            committed: within_log(&shown.commit, &topic, partition),
+        })
     }
 }
 
@@ -282,39 +275,23 @@ impl OffsetsShared {
     }
 }
 
-fn committed(shown: &Shown, topic: &TopicShared, partition: u32) -> Committed {
-    let commit = &shown.commit;
-    let mut found = Committed {
-        offset: commit.offset,
-        clamped_from: commit.clamped_from,
-        metadata: Arc::clone(&commit.metadata),
-        committed_at: commit.committed_at,
-    };
-    // The store was opened with this clamped already; this is for what may come later.
-    if let Ok(partition) = topic.partition(partition)
-        && commit.offset > partition.ends().end
-        && !partition.recovery_report().end_unproven
-    {
-        found.offset = partition.ends().end;
-        found.clamped_from = commit.clamped_from.or(Some(commit.offset));
-    }
-    found
+fn changes<'a>(commits: &[OffsetCommit<'a>], moves: Moves) -> Vec<EntryChange<'a>> {
+    commits.iter().map(|commit| commit.change(moves)).collect()
 }
 
-fn line(
-    topics: &[Arc<TopicShared>],
-    group: &GroupName,
-    place: Place,
-    shown: &Shown,
-) -> Option<GroupCommitted> {
-    let (id, partition) = place;
-    let topic = &topics[topics.binary_search_by_key(&id, |topic| topic.id).ok()?];
-    Some(GroupCommitted {
-        group: group.clone(),
-        topic: topic.name.clone(),
-        partition,
-        committed: committed(shown, topic, partition),
-    })
+/// The store was opened with entries clamped already; this is for what may come later.
+fn within_log(committed: &Committed, topic: &TopicShared, partition: u32) -> Committed {
+    topic.clamped(committed, partition).unwrap_or_else(|| committed.clone())
+}
+
+impl TopicShared {
+    /// What an entry becomes if its partition ends before it. Where the end is not known, nothing
+    /// is past it.
+    fn clamped(&self, committed: &Committed, partition: u32) -> Option<Committed> {
+        let partition = self.partition(partition).ok()?;
+        let end = (!partition.recovery_report().end_unproven).then(|| partition.ends().end)?;
+        committed.clamped_to(end)
+    }
 }
 
 impl fmt::Debug for GroupOffsets {

@@ -1,9 +1,12 @@
 //! Replay: builds the state from `__offsets` when the store is opened, and clamps committed offsets.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::state::{Commit, Doubt, Place, Shown, State};
+use super::entry::Committed;
+use super::state::{Doubt, Place, Shown, State};
 use super::stored::{OFFSETS_VERSION, Stored, Unusable, decode};
+use super::write::CHUNK_BYTES;
 use crate::error::{Corruption, Error, Result};
 use crate::name::{GroupName, TopicName};
 use crate::offset::{Offset, OffsetRange};
@@ -13,12 +16,15 @@ use crate::store::Shared;
 
 const READ_BYTES: usize = 1024 * 1024;
 
+/// An entry that was moved back.
+type Clamped = (GroupName, Place, Arc<Committed>);
+
 impl Shared {
     /// Reads what was committed. A log of it that can't be read is no reason not to open the
     /// store: whoever asks for a committed offset is told.
     pub(in crate::store) fn load_offsets(&self) {
         let Ok(topic) = self.topic(&TopicName::offsets()) else { return };
-        let known: Vec<u128> = self.all_topics().iter().map(|topic| topic.id).collect();
+        let known: HashSet<u128> = self.all_topics().iter().map(|topic| topic.id).collect();
         let loaded = topic.partition(0).and_then(|log| {
             let mut state = replay(&log, &known)?;
             let clamped = self.clamp(&mut state);
@@ -33,22 +39,12 @@ impl Shared {
     }
 
     /// Moves committed offsets past the end of their partition back to it.
-    fn clamp(&self, state: &mut State) -> Vec<(GroupName, Place, Arc<Commit>)> {
+    fn clamp(&self, state: &mut State) -> Vec<Clamped> {
         let mut clamped = Vec::new();
-        for topic in self.all_topics() {
-            for (number, partition) in topic.open_partitions() {
-                // Where the end is not known, nothing is past it.
-                if partition.recovery_report().end_unproven {
-                    continue;
-                }
-                let (end, place) = (partition.ends().end, (topic.id, number));
-                let past = state
-                    .all_shown()
-                    .filter(|(_, at, shown)| *at == place && shown.commit.offset > end);
-                clamped.extend(past.map(|(group, _, shown)| {
-                    (group.clone(), place, Arc::new(clamped_to(end, &shown.commit)))
-                }));
-            }
+        for (group, place, shown) in state.all_shown() {
+            let topic = self.topic_by_id(place.0).ok();
+            let cut = topic.and_then(|topic| topic.clamped(&shown.commit, place.1));
+            clamped.extend(cut.map(|cut| (group.clone(), place, Arc::new(cut))));
         }
         for (group, place, commit) in &clamped {
             let recorded = state.shown(group, *place).map_or(0, |shown: &Shown| shown.recorded_end);
@@ -58,27 +54,26 @@ impl Shared {
     }
 
     /// Makes it durable, before anything is appended that the old ones would skip.
-    fn write_clamped(
-        &self,
-        log: &Partition,
-        clamped: &[(GroupName, Place, Arc<Commit>)],
-    ) -> Result<()> {
-        for chunk in clamped.chunks(1_000) {
+    fn write_clamped(&self, log: &Partition, mut clamped: &[Clamped]) -> Result<()> {
+        while !clamped.is_empty() {
+            let mut bytes = 0;
+            let fit = clamped.iter().take_while(|(group, _, commit)| {
+                let fits = bytes < CHUNK_BYTES;
+                bytes += commit.stored_bytes(group);
+                fits
+            });
+            let (chunk, rest) = clamped.split_at(fit.count());
             let entries =
                 chunk.iter().map(|(group, place, commit)| (group, *place, Some(&**commit)));
             let (end, _) = self.append_entries(log, entries)?;
             log.wait_durable(end)?;
+            clamped = rest;
         }
         Ok(())
     }
 }
 
-fn clamped_to(end: Offset, commit: &Commit) -> Commit {
-    let clamped_from = commit.clamped_from.or(Some(commit.offset));
-    Commit { offset: end, clamped_from, ..commit.clone() }
-}
-
-fn replay(log: &Partition, known: &[u128]) -> Result<State> {
+fn replay(log: &Partition, known: &HashSet<u128>) -> Result<State> {
     let mut state = State::default();
     let mut from = log.ends().log_start;
     let end = log.readable_end();
@@ -125,7 +120,7 @@ fn doubt(state: &mut State, corruption: Corruption) {
 fn apply(
     state: &mut State,
     log: &Partition,
-    known: &[u128],
+    known: &HashSet<u128>,
     record: &RecordView<'_>,
 ) -> Result<()> {
     let path = log.path().to_path_buf();

@@ -5,6 +5,7 @@
 //! that is durable is the start trimmed to. So at any moment the log from `log_start` on says all.
 
 use super::state::State;
+use super::write::CHUNK_BYTES;
 use crate::error::Result;
 use crate::name::GroupName;
 use crate::store::Shared;
@@ -15,8 +16,6 @@ use super::state::Place;
 const GROWTH_MIN_BYTES: u64 = 1024 * 1024;
 /// And by this many times what is alive.
 const GROWTH_FACTOR: u64 = 4;
-/// How much is written at once, while commits wait.
-const CHUNK_BYTES: u64 = 256 * 1024;
 
 impl State {
     fn is_snapshot_due(&self) -> bool {

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use crate::clock::Timestamp;
-use crate::error::Error;
+use super::entry::Committed;
+use crate::error::{Error, Result};
 use crate::name::GroupName;
 use crate::offset::Offset;
 use crate::partition::Partition;
@@ -15,19 +15,10 @@ use crate::partition::Partition;
 /// A topic's id, and one of its partitions.
 pub(super) type Place = (u128, u32);
 
-/// What was committed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Commit {
-    pub(super) offset: Offset,
-    pub(super) metadata: Arc<str>,
-    pub(super) committed_at: Timestamp,
-    pub(super) clamped_from: Option<Offset>,
-}
-
 /// A commit that is durable, and one past the record of `__offsets` that says so.
 #[derive(Debug, Clone)]
 pub(super) struct Shown {
-    pub(super) commit: Arc<Commit>,
+    pub(super) commit: Arc<Committed>,
     pub(super) recorded_end: Offset,
 }
 
@@ -35,7 +26,7 @@ pub(super) struct Shown {
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     pub(super) place: Place,
-    pub(super) commit: Option<Arc<Commit>>,
+    pub(super) commit: Option<Arc<Committed>>,
 }
 
 /// Records of `__offsets` that can't be read: entries without a record after them may be older
@@ -55,7 +46,7 @@ struct Pending {
 }
 
 /// Where a pending change ends, and what it sets.
-type Latest = (Offset, Option<Arc<Commit>>);
+type Latest = (Offset, Option<Arc<Committed>>);
 
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -84,7 +75,7 @@ impl State {
     }
 
     /// What the last change that was written leads to, durable or not.
-    pub(super) fn latest(&self, group: &GroupName, place: Place) -> Option<&Arc<Commit>> {
+    pub(super) fn latest(&self, group: &GroupName, place: Place) -> Option<&Arc<Committed>> {
         if let Some((_, commit)) = self.latest.get(&(group.clone(), place)) {
             return commit.as_ref();
         }
@@ -93,6 +84,20 @@ impl State {
 
     pub(super) fn shown(&self, group: &GroupName, place: Place) -> Option<&Shown> {
         self.shown.get(group)?.get(&place)
+    }
+
+    /// Why the newest change of an entry may be lost, if it may.
+    pub(super) fn refuse_doubtful(&self, group: &GroupName, place: Place) -> Result<()> {
+        let recorded = self.shown(group, place).map_or(0, |shown| shown.recorded_end);
+        match &self.doubt {
+            Some(doubt) if recorded <= doubt.sure_from => Err(doubt.error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an entry has a change that is not shown yet.
+    pub(super) fn is_pending(&self, group: &GroupName, place: Place) -> bool {
+        self.latest.contains_key(&(group.clone(), place))
     }
 
     /// The entries of a group, or none.
@@ -153,13 +158,13 @@ impl State {
         &mut self,
         group: &GroupName,
         place: Place,
-        commit: Option<Arc<Commit>>,
+        commit: Option<Arc<Committed>>,
         recorded_end: Offset,
     ) {
         self.hide(group, place);
         let Some(commit) = commit.filter(|_| !self.deleted.contains(&place.0)) else { return };
         self.shown_count += 1;
-        self.shown_bytes += entry_bytes(group, &commit);
+        self.shown_bytes += commit.stored_bytes(group);
         let entries = self.shown.entry(group.clone()).or_default();
         entries.insert(place, Shown { commit, recorded_end });
     }
@@ -168,7 +173,7 @@ impl State {
         let Some(entries) = self.shown.get_mut(group) else { return };
         if let Some(old) = entries.remove(&place) {
             self.shown_count -= 1;
-            self.shown_bytes -= entry_bytes(group, &old.commit);
+            self.shown_bytes -= old.commit.stored_bytes(group);
         }
         if entries.is_empty() {
             self.shown.remove(group);
@@ -192,7 +197,7 @@ impl State {
         &self,
         after: Option<&(GroupName, Place)>,
         max_bytes: u64,
-    ) -> Vec<(GroupName, Place, Arc<Commit>)> {
+    ) -> Vec<(GroupName, Place, Arc<Committed>)> {
         let mut chunk = Vec::new();
         let mut bytes = 0;
         let first = after.map(|(group, _)| group);
@@ -203,7 +208,7 @@ impl State {
                 if is_behind || self.latest.contains_key(&(group.clone(), *place)) {
                     continue;
                 }
-                bytes += entry_bytes(group, &shown.commit);
+                bytes += shown.commit.stored_bytes(group);
                 chunk.push((group.clone(), *place, Arc::clone(&shown.commit)));
                 if bytes >= max_bytes {
                     return chunk;
@@ -223,10 +228,4 @@ impl State {
 
 fn bound<T>(first: Option<&T>) -> std::ops::Bound<&T> {
     first.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Included)
-}
-
-/// About what a record of an entry takes in a batch of many.
-fn entry_bytes(group: &GroupName, commit: &Commit) -> u64 {
-    const FRAMING: usize = 80;
-    (FRAMING + group.as_str().len() + commit.metadata.len()) as u64
 }

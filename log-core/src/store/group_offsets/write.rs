@@ -1,12 +1,12 @@
 //! Write: checks what a group commits, and appends it to `__offsets` in the order of the state.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::OffsetCommit;
-use super::state::{Change, Commit, Place, State};
+use super::entry::{Committed, EntryChange};
+use super::state::{Change, Place, State};
 use super::stored;
-use crate::clock::Timestamp;
-use crate::config::{COMMIT_METADATA_LIMIT_BYTES, TopicConfig};
+use crate::config::TopicConfig;
 use crate::error::{Error, Result};
 use crate::name::{GroupName, TopicName};
 use crate::offset::Offset;
@@ -16,14 +16,11 @@ use crate::store::Shared;
 
 /// How `__offsets` is kept.
 const SEGMENT_BYTES: u64 = 4 * 1024 * 1024;
-const BATCH_BYTES: u32 = 1024 * 1024;
-
-/// How a committed offset may move.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Move {
-    Forward,
-    Anywhere,
-}
+/// Room for a change of all partitions of a large topic: that is one batch.
+const BATCH_BYTES: u32 = 8 * 1024 * 1024;
+pub(super) const RECORD_BYTES: u32 = 64 * 1024;
+/// How much is written at once where it need not be one batch, while commits wait.
+pub(super) const CHUNK_BYTES: u64 = 256 * 1024;
 
 /// Records that were written: where to wait for them.
 pub(super) struct Written {
@@ -38,66 +35,63 @@ impl Written {
 }
 
 impl Shared {
-    pub(super) fn write_commits(
+    /// Changes entries of a group, all of them or none.
+    pub(super) fn write_entries(
         &self,
         group: &GroupName,
-        commits: &[OffsetCommit<'_>],
-        may_move: Move,
+        wanted: &[EntryChange<'_>],
     ) -> Result<Written> {
         let now = self.context.clock.now();
-        let mut changes = Vec::with_capacity(commits.len());
-        for wanted in commits {
-            changes.push(self.change_to(group, wanted, now)?);
+        let mut places = Vec::with_capacity(wanted.len());
+        for change in wanted {
+            places.push(self.place_of(group, change)?);
         }
         let log = self.offsets_log()?;
         self.write_changes(&log, group, |state| {
-            for (wanted, change) in commits.iter().zip(&changes) {
-                if may_move == Move::Forward {
-                    refuse_going_back(state, group, wanted, change.place)?;
+            // What comes first in this call is there for what comes after it.
+            let mut made: HashMap<Place, Arc<Committed>> = HashMap::new();
+            let mut changes = Vec::with_capacity(wanted.len());
+            let mut count = state.count();
+            for (change, place) in wanted.iter().zip(places) {
+                let before = made.get(&place).or_else(|| state.latest(group, place));
+                if change.position.is_none()
+                    && !made.contains_key(&place)
+                    && !state.is_pending(group, place)
+                {
+                    // It would make the old position a new one.
+                    state.refuse_doubtful(group, place)?;
                 }
-                self.refuse_too_many(state, group, change.place)?;
+                let Some(after) = change.apply(group, before.map(|b| &**b), now)? else { continue };
+                if before.is_none() {
+                    count += 1;
+                    self.refuse_too_many(count)?;
+                }
+                let after = Arc::new(after);
+                made.insert(place, Arc::clone(&after));
+                changes.push(Change { place, commit: Some(after) });
             }
             Ok(changes)
         })
     }
 
-    /// What a commit means, checked against its partition.
-    fn change_to(
-        &self,
-        group: &GroupName,
-        wanted: &OffsetCommit<'_>,
-        now: Timestamp,
-    ) -> Result<Change> {
-        let topic = self.topic(wanted.topic)?;
-        if wanted.topic_id.is_some_and(|id| id != topic.id) {
+    /// Whose entry a change is of, and whether it could be one there.
+    fn place_of(&self, group: &GroupName, change: &EntryChange<'_>) -> Result<Place> {
+        let topic = self.topic(change.topic)?;
+        if change.topic_id.is_some_and(|id| id != topic.id) {
             return Err(Error::StaleTopic(topic.name.clone()));
         }
-        let (actual, limit) = (wanted.metadata.len() as u64, COMMIT_METADATA_LIMIT_BYTES as u64);
-        if actual > limit {
-            return Err(Error::TooLarge { what: "metadata of a commit, bytes", actual, limit });
-        }
-        let end = topic.partition(wanted.partition)?.readable_end();
-        if wanted.offset > end {
-            return Err(Error::OffsetBeyondEnd {
-                group: group.to_string(),
-                topic: topic.name.clone(),
-                partition: wanted.partition,
-                offset: wanted.offset,
-                end,
-            });
-        }
-        let commit = Commit {
-            offset: wanted.offset,
-            metadata: Arc::from(wanted.metadata),
-            committed_at: now,
-            clamped_from: None,
+        let end = match change.position {
+            Some(_) => topic.partition(change.partition)?.readable_end(),
+            // A partition that can't be read may still be given to somebody, and taken away.
+            None => topic.check_partition(change.partition).map(|()| Offset::MAX)?,
         };
-        Ok(Change { place: (topic.id, wanted.partition), commit: Some(Arc::new(commit)) })
+        change.check(group, end)?;
+        Ok((topic.id, change.partition))
     }
 
-    fn refuse_too_many(&self, state: &State, group: &GroupName, place: Place) -> Result<()> {
-        let (actual, limit) = (state.count() as u64 + 1, self.config.group_offsets_max as u64);
-        if actual > limit && state.latest(group, place).is_none() {
+    fn refuse_too_many(&self, count: usize) -> Result<()> {
+        let (actual, limit) = (count as u64, self.config.group_offsets_max as u64);
+        if actual > limit {
             return Err(Error::TooLarge { what: "number of committed offsets", actual, limit });
         }
         Ok(())
@@ -146,7 +140,7 @@ impl Shared {
     pub(super) fn append_entries<'a>(
         &self,
         log: &Partition,
-        entries: impl Iterator<Item = (&'a GroupName, Place, Option<&'a Commit>)>,
+        entries: impl Iterator<Item = (&'a GroupName, Place, Option<&'a Committed>)>,
     ) -> Result<(Offset, u64)> {
         let now = self.context.clock.now();
         let mut encoded = Vec::new();
@@ -189,25 +183,7 @@ pub(in crate::store) fn offsets_config() -> TopicConfig {
     TopicConfig {
         segment_max_bytes: SEGMENT_BYTES,
         batch_max_bytes: BATCH_BYTES,
-        record_max_bytes: 64 * 1024,
+        record_max_bytes: RECORD_BYTES,
         ..TopicConfig::default()
-    }
-}
-
-fn refuse_going_back(
-    state: &State,
-    group: &GroupName,
-    wanted: &OffsetCommit<'_>,
-    place: Place,
-) -> Result<()> {
-    match state.latest(group, place) {
-        Some(latest) if wanted.offset < latest.offset => Err(Error::OffsetWentBack {
-            group: group.to_string(),
-            topic: wanted.topic.clone(),
-            partition: wanted.partition,
-            committed: latest.offset,
-            offset: wanted.offset,
-        }),
-        _ => Ok(()),
     }
 }

@@ -1,0 +1,7 @@
+//! Handlers: what answers requests, a file for each noun of the protocol.
+
+pub(crate) mod fetch;
+pub(crate) mod hello;
+pub(crate) mod metrics;
+pub(crate) mod produce;
+pub(crate) mod topics;
