@@ -63,7 +63,28 @@ fn errors() -> Vec<(Error, ErrorCode, Vec<u64>)> {
         committed: 8,
         offset: 5,
     };
-    let beyond = Error::OffsetBeyondEnd { group, topic: topic(), partition: 0, offset: 9, end: 7 };
+    let of_group = || (group.clone(), topic(), 0);
+    let (group, topic_name, partition_0) = of_group();
+    let settled =
+        Error::IllegalSettled { group, topic: topic_name, partition: partition_0, why: "w" };
+    let (group, topic_name, partition_0) = of_group();
+    let grant = Error::GrantWentBack {
+        group,
+        topic: topic_name,
+        partition: partition_0,
+        granted: 6,
+        epoch: 5,
+    };
+    let (group, topic_name, partition_0) = of_group();
+    let nowhere = Error::NoPosition { group, topic: topic_name, partition: partition_0 };
+    let (group, topic_name, partition_0) = of_group();
+    let beyond = Error::OffsetBeyondEnd {
+        group,
+        topic: topic_name,
+        partition: partition_0,
+        offset: 9,
+        end: 7,
+    };
     let config = Error::IllegalConfig { setting: "partitions", why: "0".to_owned() };
     vec![
         (io, ErrorCode::Io, vec![]),
@@ -96,6 +117,10 @@ fn errors() -> Vec<(Error, ErrorCode, Vec<u64>)> {
         (Error::StaleTopic(topic()), ErrorCode::StaleTopic, vec![]),
         (Error::CatalogDamaged { path: path(), fault }, ErrorCode::Corrupt, vec![]),
         (Error::Closed { what: "topic" }, ErrorCode::Closed, vec![]),
+        (Error::UnknownTopicId(7), ErrorCode::StaleTopic, vec![]),
+        (settled, ErrorCode::Malformed, vec![]),
+        (grant, ErrorCode::StaleGrant, vec![6]),
+        (nowhere, ErrorCode::StaleGrant, vec![]),
     ]
 }
 
@@ -128,6 +153,10 @@ fn place(error: &Error) -> usize {
         Error::StaleTopic(_) => 23,
         Error::CatalogDamaged { .. } => 24,
         Error::Closed { .. } => 25,
+        Error::UnknownTopicId(_) => 26,
+        Error::IllegalSettled { .. } => 27,
+        Error::GrantWentBack { .. } => 28,
+        Error::NoPosition { .. } => 29,
     }
 }
 
