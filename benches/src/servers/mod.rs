@@ -127,12 +127,15 @@ pub const OURS: Option<&Entry> = None;
 pub const PEERS: &[Entry] = &[redis::ENTRY, nats::ENTRY];
 
 impl Entry {
-    /// Where its program lies, if it is installed.
+    /// Where its program lies, if it was built beside this one or is installed.
     #[must_use]
     pub fn installed(&self) -> Option<PathBuf> {
+        let beside = env::current_exe().ok();
+        let beside = beside.as_deref().and_then(Path::parent).map(Path::to_path_buf);
         let paths = env::var_os("PATH").unwrap_or_default();
+        let dirs = beside.into_iter().chain(env::split_paths(&paths));
         // Where distributions put daemons, which is not on everybody's path.
-        let dirs = env::split_paths(&paths).chain([PathBuf::from("/usr/sbin")]);
+        let dirs = dirs.chain([PathBuf::from("/usr/sbin")]);
         dirs.map(|dir| dir.join(self.program)).find(|path| path.is_file())
     }
 

@@ -66,12 +66,7 @@ impl Store {
     /// # Errors
     /// If the connection is lost.
     pub fn produce(&mut self, batches: &[Vec<u8>], count: u64) -> Outcome<Duration> {
-        let frames = batches.iter().map(|batch| frame(batch)).collect::<Outcome<Vec<_>>>()?;
-        let mut wire = Wire::connect(self.address)?;
-        wire.send(&[BRINGS])?;
-        let work =
-            Pipeline { frames: &frames, count, replies: 1, reply_len: ack_len, window: WINDOW };
-        pipelined(&mut wire, &work)
+        bring(self.address, batches, count)
     }
 
     /// Visits so many records; returns how long it took.
@@ -80,19 +75,32 @@ impl Store {
     /// If there are fewer, or they are not what was brought.
     pub fn consume(&mut self, count: u64) -> Outcome<Duration> {
         let stopwatch = Stopwatch::start();
-        let mut wire = Wire::connect(self.address)?;
-        wire.send(&[WANTS])?;
-        let (mut seen, mut value_bytes) = (0, 0);
-        while seen < count {
-            wire.receive()?;
-            let walked = walk(wire.received())?;
-            wire.take(walked.len);
-            seen += walked.records;
-            value_bytes += walked.value_bytes;
-        }
-        std::hint::black_box(value_bytes);
+        std::hint::black_box(fetch(self.address, count)?);
         Ok(stopwatch.elapsed())
     }
+}
+
+pub(super) fn bring(address: SocketAddr, batches: &[Vec<u8>], count: u64) -> Outcome<Duration> {
+    let frames = batches.iter().map(|batch| frame(batch)).collect::<Outcome<Vec<_>>>()?;
+    let mut wire = Wire::connect(address)?;
+    wire.send(&[BRINGS])?;
+    let work = Pipeline { frames: &frames, count, replies: 1, reply_len: ack_len, window: WINDOW };
+    pipelined(&mut wire, &work)
+}
+
+/// Visits at least so many records; returns how many bytes of value there were.
+pub(super) fn fetch(address: SocketAddr, count: u64) -> Outcome<u64> {
+    let mut wire = Wire::connect(address)?;
+    wire.send(&[WANTS])?;
+    let (mut seen, mut value_bytes) = (0, 0);
+    while seen < count {
+        wire.receive()?;
+        let walked = walk(wire.received())?;
+        wire.take(walked.len);
+        seen += walked.records;
+        value_bytes += walked.value_bytes;
+    }
+    Ok(value_bytes)
 }
 
 /// One batch in flight on each of so many connections; the command must run
@@ -107,6 +115,15 @@ pub fn exchange(
     time: Duration,
 ) -> Outcome<Exchanged> {
     let (_process, address) = start(command)?;
+    exchange_with(address, connections, batch, time)
+}
+
+pub(super) fn exchange_with(
+    address: SocketAddr,
+    connections: usize,
+    batch: &[u8],
+    time: Duration,
+) -> Outcome<Exchanged> {
     let request = frame(batch)?;
     let connect = |_| Ok((Wire::connect(address)?, request.clone()));
     let connections = (0..connections).map(connect).collect::<Outcome<_>>()?;
@@ -120,6 +137,14 @@ pub fn exchange(
 /// If it does not come up, or a connection is lost.
 pub fn end_to_end(command: Command, pace: Pace, message_bytes: usize) -> Outcome<Latencies> {
     let (_process, address) = start(command)?;
+    paced_through(address, pace, message_bytes)
+}
+
+pub(super) fn paced_through(
+    address: SocketAddr,
+    pace: Pace,
+    message_bytes: usize,
+) -> Outcome<Latencies> {
     // The first that connects is the one that sends.
     let mut sender = Sends { wire: Wire::connect(address)? };
     let mut tail = Sees { wire: Wire::connect(address)?, message_bytes };

@@ -2,6 +2,8 @@
 
 mod client;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 pub use client::{Store, end_to_end, exchange, frame_bytes};
 pub use serve::{serve_exchange, serve_relay, serve_store};

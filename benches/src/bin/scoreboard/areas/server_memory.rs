@@ -33,8 +33,8 @@ pub(crate) fn private(scene: &Scene) -> Outcome<Row> {
     let bar = |most| vec![Bar::at_most(most, Against::Nothing)];
     Ok(Row::of(vec![
         Part::of(&measured, 0, "idle", "MiB", bar(16.0)),
-        Part::of(&measured, 1, "after 500k", "MiB", Vec::new()),
-        Part::of(&measured, 2, "after 5M", "MiB", bar(48.0)),
+        Part::of(&measured, 1, "after a tenth", "MiB", Vec::new()),
+        Part::of(&measured, 2, "after all", "MiB", bar(48.0)),
     ]))
 }
 
