@@ -62,6 +62,7 @@
 //! - [`record`]: records and batches; the one format of disk and wire.
 //! - [`disk`], [`clock`], [`background`]: the doors to files, time and threads, which tests replace.
 //! - [`config`], [`error`], [`metrics`]: every limit, every failure, every count.
+//! - [`protocol`]: what client and server say to each other, as bytes; no part of the engine.
 //! - [`name`], [`offset`], [`partitioner`]: names, offsets, key to partition.
 //!
 //! What is not documented here is the engine's inside: public for its tests and benches, and may
@@ -81,6 +82,7 @@ pub mod name;
 pub mod offset;
 pub mod partition;
 pub mod partitioner;
+pub mod protocol;
 pub mod record;
 #[doc(hidden)]
 pub mod segment;

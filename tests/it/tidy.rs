@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("codec", "error"),
     ("config", "error"),
     ("background", "error"),
+    ("protocol", "clock codec config error offset"),
     ("record", "clock error offset"),
     ("disk", "error"),
     ("segment", "clock config disk error metrics name offset record"),

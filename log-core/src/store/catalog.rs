@@ -12,10 +12,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::codec;
-use crate::config::{FlushPolicy, PARTITIONS_LIMIT, RetentionPolicy, TopicConfig};
+use crate::config::{PARTITIONS_LIMIT, TopicConfig, TopicConfigV1};
 use crate::error::Fault;
 use crate::name::TopicName;
-use std::time::Duration;
 
 /// The newest version of the catalog that this release reads, and the one it writes.
 pub const CATALOG_VERSION: u32 = 1;
@@ -149,26 +148,6 @@ struct TombstoneV1 {
     first_partition: u32,
 }
 
-/// Durations are milliseconds.
-#[derive(Serialize, Deserialize)]
-struct TopicConfigV1 {
-    /// 0 `Sync`, 1 `Interval`, 2 `Os`; the next two are for `Interval`, else 0.
-    flush: u8,
-    flush_every: u64,
-    flush_bytes: u64,
-    retention_max_age: Option<u64>,
-    retention_max_bytes: Option<u64>,
-    segment_max_bytes: u64,
-    segment_max_age: Option<u64>,
-    record_max_bytes: u32,
-    batch_max_bytes: u32,
-    batch_max_expanded_bytes: u32,
-    headers_max: u32,
-    strict: bool,
-    producers_max: u32,
-    producer_expiry: u64,
-}
-
 impl From<&Catalog> for CatalogV1 {
     fn from(catalog: &Catalog) -> CatalogV1 {
         let topic = |topic: &TopicEntry| TopicV1 {
@@ -224,74 +203,12 @@ fn stored_name(raw: &str) -> Result<TopicName, Fault> {
     TopicName::parse_any(raw).map_err(|error| Fault::Structure { what: error.to_string() })
 }
 
-impl From<&TopicConfig> for TopicConfigV1 {
-    fn from(config: &TopicConfig) -> TopicConfigV1 {
-        let (flush, flush_every, flush_bytes) = match config.flush {
-            FlushPolicy::Sync => (0, 0, 0),
-            FlushPolicy::Interval { every, bytes } => (1, millis(every), bytes),
-            FlushPolicy::Os => (2, 0, 0),
-        };
-        TopicConfigV1 {
-            flush,
-            flush_every,
-            flush_bytes,
-            retention_max_age: config.retention.max_age.map(millis),
-            retention_max_bytes: config.retention.max_bytes,
-            segment_max_bytes: config.segment_max_bytes,
-            segment_max_age: config.segment_max_age.map(millis),
-            record_max_bytes: config.record_max_bytes,
-            batch_max_bytes: config.batch_max_bytes,
-            batch_max_expanded_bytes: config.batch_max_expanded_bytes,
-            headers_max: config.headers_max,
-            strict: config.strict,
-            producers_max: config.producers_max,
-            producer_expiry: millis(config.producer_expiry),
-        }
-    }
-}
-
-impl TryFrom<TopicConfigV1> for TopicConfig {
-    type Error = Fault;
-
-    fn try_from(stored: TopicConfigV1) -> Result<TopicConfig, Fault> {
-        let flush = match stored.flush {
-            0 => FlushPolicy::Sync,
-            1 => FlushPolicy::Interval {
-                every: Duration::from_millis(stored.flush_every),
-                bytes: stored.flush_bytes,
-            },
-            2 => FlushPolicy::Os,
-            other => return Err(Fault::Field { field: "flush policy", value: i64::from(other) }),
-        };
-        let config = TopicConfig {
-            flush,
-            retention: RetentionPolicy {
-                max_age: stored.retention_max_age.map(Duration::from_millis),
-                max_bytes: stored.retention_max_bytes,
-            },
-            segment_max_bytes: stored.segment_max_bytes,
-            segment_max_age: stored.segment_max_age.map(Duration::from_millis),
-            record_max_bytes: stored.record_max_bytes,
-            batch_max_bytes: stored.batch_max_bytes,
-            batch_max_expanded_bytes: stored.batch_max_expanded_bytes,
-            headers_max: stored.headers_max,
-            strict: stored.strict,
-            producers_max: stored.producers_max,
-            producer_expiry: Duration::from_millis(stored.producer_expiry),
-        };
-        let checked = config.check();
-        checked.map_err(|error| Fault::Structure { what: error.to_string() })?;
-        Ok(config)
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::config::{FlushPolicy, RetentionPolicy};
 
     fn sample() -> Catalog {
         let orders = TopicEntry {

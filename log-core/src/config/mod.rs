@@ -1,8 +1,12 @@
 //! Every setting and every limit, with its name, unit and default; checked once.
 
+mod frozen;
+
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+
+pub use frozen::TopicConfigV1;
 
 /// The smallest segment: room for its header and one small batch.
 pub const SEGMENT_MIN_BYTES: u64 = 64 * 1024;
