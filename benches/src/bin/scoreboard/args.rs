@@ -15,8 +15,8 @@ Examples:
   cargo run --release -p benches --features peers --bin scoreboard -- append --peers
   cargo run --release -p benches --bin scoreboard -- server latency --peers
 
-Every row runs three rounds (those of latency nine), the sides by turns, and shows the median (lowest-highest). The ratio
-is that of the medians, ours to the control's.";
+Every row runs three rounds (those of servers up to nine), the sides by turns, and shows the median
+(lowest-highest). The ratio is that of the medians, ours to the control's.";
 
 /// Runs the engine beside a control (the least that must happen, with no engine around it) and,
 /// with --peers, beside other people's logs, on the same work in the same process run.
