@@ -150,7 +150,12 @@ impl Fetch {
             let FetchPartition { topic_id, partition, epoch, .. } = source.entry;
             grants.check(topic_id, partition, epoch)?;
         }
-        source.partition.as_ref().map_err(Refusal::clone)
+        let partition = source.partition.as_ref().map_err(Refusal::clone)?;
+        // What is left of a topic that was deleted is not shown.
+        if partition.is_closed() {
+            return Err(engine::refusal_by_id(&Error::Closed { what: "topic" }));
+        }
+        Ok(partition)
     }
 
     /// Puts the reply into `out`.
@@ -205,7 +210,8 @@ fn fits(fetched: Fetched, frame_max: usize) -> Result<Fetched, Refusal> {
     if actual <= limit {
         return Ok(fetched);
     }
-    let error = Error::TooLarge { what: "batch (raise the server's frame_max_bytes)", actual, limit };
+    let error =
+        Error::TooLarge { what: "batch (raise the server's frame_max_bytes)", actual, limit };
     Err(Refusal::from(&error))
 }
 
