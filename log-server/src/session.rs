@@ -118,9 +118,10 @@ impl Session {
     }
 
     fn control(&mut self, kind: RequestKind, correlation: u32, body: &[u8]) {
-        use handlers::{metrics, topics};
+        use handlers::{metrics, resolve, topics};
         match kind {
             RequestKind::Metrics => self.call(correlation, body, metrics::metrics),
+            RequestKind::ResolveOffset => self.call(correlation, body, resolve::resolve),
             RequestKind::ListTopics => self.call(correlation, body, topics::list),
             RequestKind::DescribeTopic => self.call(correlation, body, topics::describe),
             RequestKind::CreateTopic => self.call(correlation, body, topics::create),
@@ -180,5 +181,13 @@ impl Session {
     pub(crate) fn refuse_malformed(&mut self, fault: &Fault, correlation: u32) {
         let refusal = Refusal::new(ErrorCode::Malformed, format!("malformed request: {fault}"));
         self.refuse(&refusal, correlation);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(peer) = &self.peer {
+            self.context.coordinator.connection_closed(peer);
+        }
     }
 }

@@ -4,4 +4,5 @@ pub(crate) mod fetch;
 pub(crate) mod hello;
 pub(crate) mod metrics;
 pub(crate) mod produce;
+pub(crate) mod resolve;
 pub(crate) mod topics;

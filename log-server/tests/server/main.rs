@@ -1,4 +1,5 @@
 //! The server over real sockets, byte by byte.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod binary;
 mod limits;

@@ -6,12 +6,13 @@ use log_core::config::TopicConfigV1;
 use log_core::protocol::fetch::FetchPartition;
 use log_core::protocol::frame::{RequestHead, encode_request};
 use log_core::protocol::hello::HelloV1;
+use log_core::protocol::offsets::ResolveOffsetV1;
 use log_core::protocol::produce::{Acks, ProduceHead};
 use log_core::protocol::topics::{
     AddPartitionsV1, AlterTopicV1, DeleteTopicV1, DescribeTopicV1, ListTopicsV1, TrimPartitionV1,
 };
 use log_core::protocol::{ErrorCode, RequestKind, encode_call};
-use log_core::{BatchBuilder, Codec, FlushPolicy, Record, Timestamp, TopicConfig};
+use log_core::{BatchBuilder, Codec, FlushPolicy, Record, StartFrom, Timestamp, TopicConfig};
 
 use crate::support::*;
 
@@ -268,4 +269,27 @@ fn a_produce_without_acks_is_not_answered_and_is_there_all_the_same() {
     let silence = peer.socket.set_read_timeout(Some(Duration::from_millis(50)));
     silence.unwrap();
     assert!(std::io::Read::read(&mut peer.socket, &mut [0; 1]).is_err(), "nothing more comes");
+}
+
+#[test]
+fn a_way_of_starting_is_an_offset() {
+    let setup = start();
+    let mut peer = setup.peer();
+    let topic = peer.create("events", 1, FlushPolicy::Os);
+    peer.produce(to(&topic, 0, Acks::Policy), &batch(&[b"one", b"two"])).unwrap();
+    for (start, offset) in [
+        (StartFrom::Earliest, 0),
+        (StartFrom::Latest, 2),
+        (StartFrom::Offset(1), 1),
+        (StartFrom::Time(Timestamp::from_millis(1_000)), 0),
+        (StartFrom::Time(Timestamp::from_millis(1_001)), 2),
+    ] {
+        let asked = ResolveOffsetV1 { topic_id: topic.id, partition: 0, start: start.into() };
+        let reply = peer.call(&asked).unwrap();
+        assert_eq!((reply.offset, reply.log_start, reply.readable_end), (offset, 0, 2));
+    }
+    let start = StartFrom::Offset(9).into();
+    let asked = ResolveOffsetV1 { topic_id: topic.id, partition: 0, start };
+    let refused = peer.call(&asked).unwrap_err();
+    assert_eq!(refused.error_code(), Some(ErrorCode::OffsetOutOfRange));
 }

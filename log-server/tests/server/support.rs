@@ -18,18 +18,18 @@ use log_server::{Server, ServerConfig};
 use tempfile::TempDir;
 
 /// Longer than anything takes here.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Setup {
-    pub server: Server,
-    pub dir: TempDir,
+pub(crate) struct Setup {
+    pub(crate) server: Server,
+    pub(crate) dir: TempDir,
 }
 
-pub fn start() -> Setup {
+pub(crate) fn start() -> Setup {
     start_with(|_| ())
 }
 
-pub fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Setup {
+pub(crate) fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Setup {
     let dir = tempfile::tempdir().unwrap();
     let mut config = ServerConfig::local(dir.path().join("data"));
     change(&mut config);
@@ -37,13 +37,13 @@ pub fn start_with(change: impl FnOnce(&mut ServerConfig)) -> Setup {
 }
 
 impl Setup {
-    pub fn peer(&self) -> Peer {
+    pub(crate) fn peer(&self) -> Peer {
         let mut peer = Peer::silent(self.server.address());
         peer.hello();
         peer
     }
 
-    pub fn metric(&self, name: &str) -> u64 {
+    pub(crate) fn metric(&self, name: &str) -> u64 {
         let reply = self.peer().call(&MetricsV1 {}).unwrap();
         let found = reply.metrics.iter().find(|metric| metric.name == name);
         found.unwrap_or_else(|| panic!("{name}")).value
@@ -51,7 +51,7 @@ impl Setup {
 }
 
 /// Waits until a metric is what it should be: an ending is counted a moment after the peer sees it.
-pub fn metric_becomes(setup: &Setup, name: &str, value: u64) {
+pub(crate) fn metric_becomes(setup: &Setup, name: &str, value: u64) {
     let mut peer = setup.peer();
     let seen = (0..10_000).any(|_| {
         let reply = peer.call(&MetricsV1 {}).unwrap();
@@ -60,18 +60,18 @@ pub fn metric_becomes(setup: &Setup, name: &str, value: u64) {
     assert!(seen, "{name} does not become {value}");
 }
 
-pub struct Peer {
-    pub socket: TcpStream,
+pub(crate) struct Peer {
+    pub(crate) socket: TcpStream,
     frames: FrameReader,
     next: u32,
 }
 
 /// A reply: its correlation id, and its body or a refusal.
-pub type Answer = (u32, Result<Bytes, Refusal>);
+pub(crate) type Answer = (u32, Result<Bytes, Refusal>);
 
 impl Peer {
     /// Connected, and nothing said.
-    pub fn silent(address: SocketAddr) -> Peer {
+    pub(crate) fn silent(address: SocketAddr) -> Peer {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -79,17 +79,17 @@ impl Peer {
         Peer { socket, frames: FrameReader::new(1 << 30), next: 1 }
     }
 
-    pub fn hello(&mut self) -> HelloReplyV1 {
+    pub(crate) fn hello(&mut self) -> HelloReplyV1 {
         let hello = HelloV1 { client_id: "test".to_owned(), software: "test 1".to_owned() };
         self.call(&hello).unwrap()
     }
 
-    pub fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).unwrap();
     }
 
     /// The next reply; `None` if the server has closed the connection.
-    pub fn receive(&mut self) -> Option<Answer> {
+    pub(crate) fn receive(&mut self) -> Option<Answer> {
         loop {
             if let Some(frame) = self.frames.take().unwrap() {
                 let ReplyHead { code, correlation } = ReplyHead::decode(&frame.head);
@@ -109,12 +109,12 @@ impl Peer {
         }
     }
 
-    pub fn correlation(&mut self) -> u32 {
+    pub(crate) fn correlation(&mut self) -> u32 {
         self.next += 1;
         self.next
     }
 
-    pub fn call<C: Call>(&mut self, call: &C) -> Result<C::Reply, Refusal> {
+    pub(crate) fn call<C: Call>(&mut self, call: &C) -> Result<C::Reply, Refusal> {
         let correlation = self.correlation();
         self.send(&encode_call(call, correlation));
         let (answered, body) = self.receive().expect("an answer");
@@ -122,12 +122,12 @@ impl Peer {
         body.map(|body| decode_body(&body).unwrap())
     }
 
-    pub fn create(&mut self, name: &str, partitions: u32, flush: FlushPolicy) -> TopicV1 {
+    pub(crate) fn create(&mut self, name: &str, partitions: u32, flush: FlushPolicy) -> TopicV1 {
         let config = TopicConfig { flush, ..TopicConfig::default() };
         self.create_with(name, partitions, &config).unwrap()
     }
 
-    pub fn create_with(
+    pub(crate) fn create_with(
         &mut self,
         name: &str,
         partitions: u32,
@@ -137,7 +137,7 @@ impl Peer {
         self.call(&CreateTopicV1 { name: name.to_owned(), partitions, config })
     }
 
-    pub fn produce(&mut self, head: ProduceHead, batch: &[u8]) -> Result<Produced, Refusal> {
+    pub(crate) fn produce(&mut self, head: ProduceHead, batch: &[u8]) -> Result<Produced, Refusal> {
         let correlation = self.correlation();
         self.send(&produce_frame(head, batch, correlation));
         let (answered, body) = self.receive().expect("an answer");
@@ -145,7 +145,7 @@ impl Peer {
         body.map(|body| Produced::decode(&body).unwrap())
     }
 
-    pub fn fetch(&mut self, request: &FetchRequest) -> FetchReply {
+    pub(crate) fn fetch(&mut self, request: &FetchRequest) -> FetchReply {
         let correlation = self.correlation();
         self.send(&fetch_frame(request, correlation));
         let (answered, body) = self.receive().expect("an answer");
@@ -154,31 +154,31 @@ impl Peer {
     }
 }
 
-pub fn produce_frame(head: ProduceHead, batch: &[u8], correlation: u32) -> Vec<u8> {
+pub(crate) fn produce_frame(head: ProduceHead, batch: &[u8], correlation: u32) -> Vec<u8> {
     let kind = RequestKind::Produce.number();
     let request = RequestHead { kind, version: PRODUCE_VERSION, correlation };
     encode_request(request, &[head.encode().as_slice(), batch].concat())
 }
 
-pub fn fetch_frame(request: &FetchRequest, correlation: u32) -> Vec<u8> {
+pub(crate) fn fetch_frame(request: &FetchRequest, correlation: u32) -> Vec<u8> {
     let kind = RequestKind::Fetch.number();
     encode_request(RequestHead { kind, version: FETCH_VERSION, correlation }, &request.encode())
 }
 
-pub fn to(topic: &TopicV1, partition: u32, acks: Acks) -> ProduceHead {
+pub(crate) fn to(topic: &TopicV1, partition: u32, acks: Acks) -> ProduceHead {
     ProduceHead { topic_id: topic.id, partition, acks, expected_end: None }
 }
 
-pub fn from(topic: &TopicV1, partition: u32, offset: u64) -> FetchPartition {
+pub(crate) fn from(topic: &TopicV1, partition: u32, offset: u64) -> FetchPartition {
     let max_bytes = u32::MAX;
     FetchPartition { topic_id: topic.id, partition, max_bytes, from: offset, epoch: 0 }
 }
 
-pub fn fetch_of(partitions: Vec<FetchPartition>, max_wait: u32) -> FetchRequest {
+pub(crate) fn fetch_of(partitions: Vec<FetchPartition>, max_wait: u32) -> FetchRequest {
     FetchRequest { max_bytes: 1 << 20, min_bytes: 1, max_wait, reader: None, partitions }
 }
 
-pub fn batch(values: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn batch(values: &[&[u8]]) -> Vec<u8> {
     let mut builder = BatchBuilder::new(Codec::None);
     for value in values {
         builder.push(&Record::new(value), Timestamp::from_millis(1_000)).unwrap();
@@ -187,7 +187,7 @@ pub fn batch(values: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The values of all records in a reply's batches.
-pub fn values(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn values(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
         let (batch, rest) = log_core::record::BatchView::parse(bytes).unwrap();
