@@ -1,1 +1,5 @@
 //! The event log behind TCP.
+
+mod context;
+#[doc(hidden)]
+pub mod groups;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::codec;
 use crate::error::Error;
 use crate::offset::OffsetRange;
 
@@ -187,6 +188,12 @@ impl Refusal {
         Refusal { numbers: numbers.to_vec(), ..self }
     }
 
+    /// Its bytes: the body of a reply, or what stands for a partition in that of a fetch.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
     /// Its code; `None` if this release does not know it.
     #[must_use]
     pub fn error_code(&self) -> Option<ErrorCode> {
@@ -232,7 +239,9 @@ impl From<&Error> for ErrorCode {
             Error::NewerFormat { .. } => ErrorCode::NewerFormat,
             Error::OffsetWentBack { .. } => ErrorCode::OffsetWentBack,
             Error::OffsetBeyondEnd { .. } => ErrorCode::OffsetBeyondEnd,
-            Error::StaleTopic(_) => ErrorCode::StaleTopic,
+            Error::StaleTopic(_) | Error::UnknownTopicId(_) => ErrorCode::StaleTopic,
+            Error::GrantWentBack { .. } => ErrorCode::StaleGrant,
+            Error::NoPosition { .. } | Error::IllegalSettled { .. } => ErrorCode::Malformed,
             Error::Closed { .. } => ErrorCode::Closed,
             Error::Io { .. } | Error::Locked { .. } | Error::NoStore { .. } => ErrorCode::Io,
         }
