@@ -1,6 +1,15 @@
 //! Context: what all connections of a server share; Peer: who is at the other end of one.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::groups::Coordinator;
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) coordinator: Arc<Coordinator>,
+}
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,3 +3,4 @@
 mod context;
 #[doc(hidden)]
 pub mod groups;
+mod handlers;

@@ -123,6 +123,7 @@ impl Member {
             connection: self.connection,
             heard: self.heard,
             processing: self.processing,
+            session_timeout: self.session_timeout,
         }
     }
 }

@@ -116,6 +116,8 @@ pub struct MemberView<'a> {
     pub heard: Duration,
     /// How long a record has been in its hands.
     pub processing: Duration,
+    /// When it counts as gone.
+    pub session_timeout: Duration,
 }
 
 impl Group {
