@@ -65,7 +65,7 @@ impl Server {
         rustix::net::listen(&listener, listener::BACKLOG).map_err(|error| listen(error.into()))?;
         let address = listener.local_addr().map_err(listen)?;
         let context = Arc::new(Context {
-            coordinator: Coordinator::new(),
+            coordinator: Coordinator::new(store.clone(), Arc::clone(&clock), config.groups.clone()),
             metrics: Arc::new(Metrics::new()),
             shutdown: Shutdown::new(),
             boot_id: random()?,

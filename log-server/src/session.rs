@@ -118,7 +118,7 @@ impl Session {
     }
 
     fn control(&mut self, kind: RequestKind, correlation: u32, body: &[u8]) {
-        use handlers::{metrics, resolve, topics};
+        use handlers::{groups, metrics, offsets, resolve, topics};
         match kind {
             RequestKind::Metrics => self.call(correlation, body, metrics::metrics),
             RequestKind::ResolveOffset => self.call(correlation, body, resolve::resolve),
@@ -128,6 +128,16 @@ impl Session {
             RequestKind::DeleteTopic => self.call(correlation, body, topics::delete),
             RequestKind::AlterTopic => self.call(correlation, body, topics::alter),
             RequestKind::AddPartitions => self.call(correlation, body, topics::add_partitions),
+            RequestKind::JoinGroup => self.call(correlation, body, groups::join),
+            RequestKind::Heartbeat => self.call(correlation, body, groups::heartbeat),
+            RequestKind::LeaveGroup => self.call(correlation, body, groups::leave),
+            RequestKind::ReleasePartition => self.call(correlation, body, groups::release),
+            RequestKind::DescribeGroup => self.call(correlation, body, groups::describe),
+            RequestKind::ListGroups => self.call(correlation, body, groups::list),
+            RequestKind::DeleteGroup => self.call(correlation, body, groups::delete),
+            RequestKind::CommitOffsets => self.call(correlation, body, offsets::commit),
+            RequestKind::FetchOffsets => self.call(correlation, body, offsets::fetch_offsets),
+            RequestKind::ResetOffsets => self.call(correlation, body, offsets::reset),
             RequestKind::TrimPartition => self.call(correlation, body, topics::trim),
             _ => {
                 let why = format!("this server does not answer {kind:?}");

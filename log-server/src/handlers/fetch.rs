@@ -145,7 +145,8 @@ impl Fetch {
         Ok(gathered)
     }
 
-    fn readable<'a>(&self, source: &'a Source) -> Result<&'a Partition, Refusal> {
+    /// The partition, if it is there and may be read.
+    pub(crate) fn readable<'a>(&self, source: &'a Source) -> Result<&'a Partition, Refusal> {
         if let Some(grants) = &self.grants {
             let FetchPartition { topic_id, partition, epoch, .. } = source.entry;
             grants.check(topic_id, partition, epoch)?;
