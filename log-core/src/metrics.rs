@@ -8,7 +8,7 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds to it.
-    pub(crate) fn add(&self, amount: u64) {
+    pub fn add(&self, amount: u64) {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }
 

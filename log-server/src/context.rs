@@ -1,14 +1,47 @@
 //! Context: what all connections of a server share; Peer: who is at the other end of one.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use log_core::Store;
+use log_core::clock::{Clock, Timestamp};
+use parking_lot::Mutex;
+
+use crate::config::ServerConfig;
 use crate::groups::Coordinator;
+use crate::metrics::Metrics;
+use crate::outbox::Outbox;
+use crate::shutdown::{Phase, Shutdown};
 
 /// What all connections share.
 #[derive(Debug)]
 pub(crate) struct Context {
+    pub(crate) store: Store,
+    pub(crate) config: ServerConfig,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) coordinator: Arc<Coordinator>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) shutdown: Shutdown,
+    /// Random: a client sees by it that the server was restarted.
+    pub(crate) boot_id: u64,
+    /// The clock's monotonic time of the start.
+    pub(crate) started: std::time::Duration,
+    pub(crate) connections: Mutex<HashMap<u64, Weak<Outbox>>>,
+}
+
+impl Context {
+    /// The wall clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Refuses new requests from now on, and wakes all connections, so that they see it.
+    pub(crate) fn drain(&self) {
+        self.shutdown.advance(Phase::Draining);
+        let open: Vec<_> = self.connections.lock().values().filter_map(Weak::upgrade).collect();
+        open.iter().for_each(|outbox| outbox.poke());
+    }
 }
 
 /// Who is at the other end of a connection.
