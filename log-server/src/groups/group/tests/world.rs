@@ -418,6 +418,12 @@ impl World {
                     let place = Place { topic_id: grant.topic_id, partition: grant.partition };
                     let newest = self.epochs.entry(place).or_default();
                     *newest = (*newest).max(grant.epoch);
+                    let line = self.store.durable(place);
+                    if line.grant.is_some_and(|durable| durable.epoch == grant.epoch) {
+                        // Nobody commits under a grant before its owner has taken it.
+                        let committed = line.position.map(|position| position.offset);
+                        assert_eq!(committed, Some(grant.position.offset), "{place:?}");
+                    }
                 }
             }
             Reply::Joined(Err(refusal)) | Reply::Heartbeat { reply: Err(refusal), .. } => {
@@ -572,7 +578,12 @@ impl World {
 
     fn step(&mut self) {
         self.now += STEP;
-        for token in self.store.sync(self.now) {
+        let mut tokens = self.store.sync(self.now);
+        // Their outcomes are told in any order.
+        if self.one_in(2) {
+            tokens.reverse();
+        }
+        for token in tokens {
             self.tell(Event::Written { token, outcome: Ok(()) });
         }
         self.deliver();
