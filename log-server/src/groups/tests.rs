@@ -356,3 +356,19 @@ async fn limits_are_refusals_and_what_was_refused_leaves_nothing() {
     assert!(next.grants[0].epoch > kept.grants[0].epoch);
     world.close();
 }
+
+#[tokio::test]
+async fn a_stop_answers_those_who_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = open(dir.path(), limits()).await;
+    world.topic("t", 1);
+    let a = member("a", 1);
+    world.join(&a, StartFrom::Latest).await.unwrap();
+    let reply = world.granted(&a, 1).await;
+    let waiting = world.heartbeat(&a, held(&reply, false), reply.version);
+    let stop = async { world.coordinator.stop() };
+    let (refusal, ()) = tokio::join!(waiting, stop);
+    assert_eq!(refusal.unwrap_err().error_code(), Some(ErrorCode::Stopping));
+    let late = world.join(&a, StartFrom::Latest).await.unwrap_err();
+    assert_eq!(late.error_code(), Some(ErrorCode::Stopping));
+}
