@@ -1,7 +1,9 @@
 //! Tests of the group: rules one by one, and a small world of clients, a lossy network, a store that
 //! fails, restarts and two processes with one id, in which what must always hold is checked.
 
+mod checks;
 mod client;
+mod deeds;
 mod rules;
 mod store;
 mod world;

@@ -12,8 +12,8 @@ use super::client::{Client, ClientState};
 use super::ms;
 use super::store::Store;
 use crate::groups::group::{
-    Action, Answer, Commit, Event, Group, GroupRules, Owner, Place, Position, RequestId,
-    Subscription, TopicLine,
+    Action, Answer, Commit, Event, Group, GroupRules, Place, Position, RequestId, Subscription,
+    TopicLine,
 };
 
 /// How far time goes at once.
@@ -37,13 +37,13 @@ pub(super) struct Chaos {
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Counts {
     pub(super) forced: u64,
-    releases: u64,
-    commits: u64,
-    refused: u64,
-    fenced: u64,
-    restarts: u64,
-    resets: u64,
-    handed_over: u64,
+    pub(super) releases: u64,
+    pub(super) commits: u64,
+    pub(super) refused: u64,
+    pub(super) fenced: u64,
+    pub(super) restarts: u64,
+    pub(super) resets: u64,
+    pub(super) handed_over: u64,
 }
 
 impl Counts {
@@ -66,13 +66,13 @@ impl Counts {
 }
 
 #[derive(Debug, Clone)]
-enum Message {
+pub(super) enum Message {
     To(usize, Request),
     From(usize, Reply),
 }
 
 #[derive(Debug, Clone)]
-enum Request {
+pub(super) enum Request {
     Join,
     Heartbeat {
         sent: Duration,
@@ -97,14 +97,14 @@ enum Request {
 }
 
 #[derive(Debug, Clone)]
-enum Reply {
+pub(super) enum Reply {
     Joined(Result<(), Refusal>),
     Heartbeat { sent: Duration, reply: Result<HeartbeatReplyV1, Refusal> },
     Released { place: Place, epoch: u64 },
 }
 
 #[derive(Debug)]
-enum Asked {
+pub(super) enum Asked {
     Join(usize),
     Heartbeat { client: usize, sent: Duration, seen: u64 },
     Release { client: usize, place: Place, epoch: u64 },
@@ -113,24 +113,24 @@ enum Asked {
 }
 
 pub(super) struct World {
-    random: u64,
-    chaos: Chaos,
-    now: Duration,
-    wild: bool,
-    group: Option<Group>,
-    store: Store,
-    topics: Vec<TopicLine>,
-    clients: Vec<Client>,
-    network: Vec<(Duration, Message)>,
-    requests: HashMap<RequestId, Asked>,
-    parked: Vec<(usize, Duration, u64)>,
-    next_request: RequestId,
-    wall: u64,
-    incarnations: u64,
-    forced: BTreeSet<(Place, u64)>,
-    epochs: BTreeMap<Place, u64>,
+    pub(super) random: u64,
+    pub(super) chaos: Chaos,
+    pub(super) now: Duration,
+    pub(super) wild: bool,
+    pub(super) group: Option<Group>,
+    pub(super) store: Store,
+    pub(super) topics: Vec<TopicLine>,
+    pub(super) clients: Vec<Client>,
+    pub(super) network: Vec<(Duration, Message)>,
+    pub(super) requests: HashMap<RequestId, Asked>,
+    pub(super) parked: Vec<(usize, Duration, u64)>,
+    pub(super) next_request: RequestId,
+    pub(super) wall: u64,
+    pub(super) incarnations: u64,
+    pub(super) forced: BTreeSet<(Place, u64)>,
+    pub(super) epochs: BTreeMap<Place, u64>,
     /// What each partition's durable position was, and how many resets there were.
-    positions: BTreeMap<Place, (u64, u64)>,
+    pub(super) positions: BTreeMap<Place, (u64, u64)>,
     pub(super) counts: Counts,
 }
 
@@ -161,18 +161,18 @@ impl World {
         world
     }
 
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % limit
     }
 
-    fn one_in(&mut self, odds: u64) -> bool {
+    pub(super) fn one_in(&mut self, odds: u64) -> bool {
         self.below(odds) == 0
     }
 
-    fn start_server(&mut self) {
+    pub(super) fn start_server(&mut self) {
         self.wall += 1_000_000;
         let rules = GroupRules {
             join_window: ms(self.below(3) * 100),
@@ -190,7 +190,7 @@ impl World {
         self.tell(Event::TopicsChanged { topics });
     }
 
-    fn crash_server(&mut self) {
+    pub(super) fn crash_server(&mut self) {
         self.counts.restarts += 1;
         let kept = self.below(4);
         self.store.crash(usize::try_from(kept).unwrap());
@@ -199,7 +199,7 @@ impl World {
         self.check_positions();
     }
 
-    fn tell(&mut self, event: Event) -> Vec<Action> {
+    pub(super) fn tell(&mut self, event: Event) -> Vec<Action> {
         let Some(group) = &mut self.group else { return Vec::new() };
         let actions = group.on(event, self.now);
         for action in actions.clone() {
@@ -208,7 +208,7 @@ impl World {
         actions
     }
 
-    fn act(&mut self, action: Action) {
+    pub(super) fn act(&mut self, action: Action) {
         match action {
             Action::Write { token, changes } => {
                 let fails = self.wild && self.chaos.failures && self.one_in(12);
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    fn answer(&mut self, request: RequestId, answer: Answer) {
+    pub(super) fn answer(&mut self, request: RequestId, answer: Answer) {
         let Some(asked) = self.requests.remove(&request) else { return };
         let outcome = match &answer {
             Answer::Refused(refusal) => Err(refusal.clone()),
@@ -287,14 +287,14 @@ impl World {
         }
     }
 
-    fn reply_to_heartbeat(&mut self, client: usize, sent: Duration) {
+    pub(super) fn reply_to_heartbeat(&mut self, client: usize, sent: Duration) {
         let owner = self.clients[client].owner.clone();
         let Some(group) = &self.group else { return };
         let reply = group.reply(&owner, self.now);
         self.send(Message::From(client, Reply::Heartbeat { sent, reply }));
     }
 
-    fn send(&mut self, message: Message) {
+    pub(super) fn send(&mut self, message: Message) {
         let lossy = self.wild && self.chaos.loss;
         if lossy && self.one_in(10) {
             return;
@@ -306,7 +306,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self) {
+    pub(super) fn deliver(&mut self) {
         let (due, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.network).into_iter().partition(|(at, _)| *at <= self.now);
         self.network = later;
@@ -318,7 +318,7 @@ impl World {
         }
     }
 
-    fn request(&mut self, client: usize, request: Request) {
+    pub(super) fn request(&mut self, client: usize, request: Request) {
         if self.group.is_none() {
             return;
         }
@@ -385,7 +385,7 @@ impl World {
         }
     }
 
-    fn subscription(&self, client: usize) -> Subscription {
+    pub(super) fn subscription(&self, client: usize) -> Subscription {
         let names = self.clients[client].topics.iter().map(|name| Arc::from(*name)).collect();
         let is_there = |line: &&TopicLine| self.clients[client].topics.contains(&&*line.name);
         Subscription {
@@ -399,7 +399,7 @@ impl World {
         }
     }
 
-    fn reply(&mut self, number: usize, reply: Reply) {
+    pub(super) fn reply(&mut self, number: usize, reply: Reply) {
         let client = &mut self.clients[number];
         if !client.runs() {
             return;
@@ -442,141 +442,7 @@ impl World {
         }
     }
 
-    /// What a client does of its own.
-    fn step_client(&mut self, number: usize) {
-        if !self.clients[number].runs() {
-            return;
-        }
-        let now = self.now;
-        let places: Vec<Place> = self.clients[number].held.keys().copied().collect();
-        for place in places {
-            self.step_partition(number, place);
-        }
-        let client = &mut self.clients[number];
-        if let Some(keep) = client.wants_to_leave.take()
-            && client.state == ClientState::Member
-        {
-            client.held.values_mut().for_each(|held| held.draining = true);
-            client.state = ClientState::Leaving;
-            if keep.is_some() {
-                client.stop();
-            }
-            self.send(Message::To(number, Request::Leave { keep }));
-            return;
-        }
-        if client.asked_at.is_some_and(|asked| now < asked + SESSION / 3) {
-            return;
-        }
-        client.asked_at = Some(now);
-        let request = match client.state {
-            ClientState::Joining => Request::Join,
-            _ if client.state == ClientState::Leaving && client.held.is_empty() => {
-                client.stop();
-                // It may not know of a grant that it never saw: its connection tells.
-                return self.send_surely(number, Request::Closed);
-            }
-            _ => Request::Heartbeat {
-                sent: now,
-                seen: client.seen_version,
-                holds: client.holds(),
-                processing: client.oldest(now),
-            },
-        };
-        self.send(Message::To(number, request));
-    }
-
-    fn step_partition(&mut self, number: usize, place: Place) {
-        let now = self.now;
-        let may = self.clients[number].may_hand_over(place, now, SESSION);
-        let slow = self.wild && self.one_in(150);
-        let takes = if slow { ms(self.below(2_500)) } else { ms(self.below(60)) };
-        let commits = self.one_in(10);
-        let Some(held) = self.clients[number].held.get_mut(&place) else { return };
-        if held.busy.is_some_and(|(_, until)| now >= until) {
-            held.busy = None;
-            held.cursor += 1;
-        }
-        if held.busy.is_none() && may {
-            held.busy = Some((now, now + takes));
-            self.counts.handed_over += 1;
-        }
-        let (epoch, cursor) = (held.epoch, held.cursor);
-        if held.draining && held.busy.is_none() {
-            if held.release_sent.is_none_or(|sent| now >= sent + ms(200)) {
-                held.release_sent = Some(now);
-                self.send(Message::To(number, Request::Release { place, epoch, cursor }));
-            }
-        } else if commits && self.clients[number].state != ClientState::Stopped {
-            self.send(Message::To(number, Request::Commit { place, epoch, cursor }));
-        }
-    }
-
-    fn send_surely(&mut self, number: usize, request: Request) {
-        self.network.push((self.now + ms(30), Message::To(number, request)));
-    }
-
-    fn start_client(&mut self) {
-        let members = ["m0", "m1", "m2", "m3"];
-        let member = members[usize::try_from(self.below(4)).unwrap()];
-        let topics = if self.one_in(3) { vec!["a"] } else { vec!["a", "b"] };
-        self.incarnations += 1;
-        let owner = Owner { member: Arc::from(member), incarnation: self.incarnations };
-        let forgetful = self.one_in(4);
-        self.clients.push(Client::new(owner, topics, forgetful));
-    }
-
-    fn disturb(&mut self) {
-        let running: Vec<usize> =
-            (0..self.clients.len()).filter(|client| self.clients[*client].runs()).collect();
-        if running.len() < 2 || running.len() < 6 && self.one_in(60) {
-            self.start_client();
-        }
-        if !running.is_empty() && self.one_in(100) {
-            let at = self.below(running.len() as u64);
-            let client = running[usize::try_from(at).unwrap()];
-            match self.below(3) {
-                0 => {
-                    self.clients[client].state = ClientState::Dead;
-                    self.send_surely(client, Request::Closed);
-                }
-                1 => self.clients[client].wants_to_leave = Some(None),
-                _ => {
-                    let keep = ms(self.below(2_000));
-                    self.clients[client].wants_to_leave = Some(Some(keep));
-                }
-            }
-        }
-        if self.one_in(250) {
-            self.reset();
-        }
-        if self.one_in(500) && self.topics[0].partitions < 8 {
-            self.topics[0].partitions += 1;
-            let topics = self.topics.clone();
-            self.tell(Event::TopicsChanged { topics });
-        }
-        if self.chaos.restarts && self.one_in(200) {
-            match self.group {
-                Some(_) => self.crash_server(),
-                None => self.start_server(),
-            }
-        }
-        if self.group.is_none() && self.one_in(20) {
-            self.start_server();
-        }
-    }
-
-    fn reset(&mut self) {
-        let (topic, partition) = (self.topics[0].clone(), self.below(5));
-        let partition = u32::try_from(partition).unwrap();
-        let place = Place { topic_id: topic.id, partition };
-        let to = self.below(50);
-        self.counts.resets += 1;
-        self.next_request += 1;
-        self.requests.insert(self.next_request, Asked::Other);
-        self.tell(Event::Reset { request: self.next_request, to: vec![(topic.name, place, to)] });
-    }
-
-    fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         self.now += STEP;
         let mut tokens = self.store.sync(self.now);
         // Their outcomes are told in any order.
@@ -601,7 +467,7 @@ impl World {
     }
 
     /// A heartbeat waits for a change, but not for ever.
-    fn answer_parked(&mut self) {
+    pub(super) fn answer_parked(&mut self) {
         let now = self.now;
         let (due, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.parked)
             .into_iter()
@@ -615,85 +481,5 @@ impl World {
             self.disturb();
             self.step();
         }
-    }
-
-    /// Nobody hands records of a partition over while another does; and a record that is still with
-    /// its handler when another has the partition was taken by force.
-    fn check_hands(&self) {
-        let mut hands: BTreeMap<Place, (usize, u64)> = BTreeMap::new();
-        for (number, client) in self.clients.iter().enumerate() {
-            for (place, held) in &client.held {
-                if !client.may_hand_over(*place, self.now, SESSION) {
-                    continue;
-                }
-                if let Some(other) = hands.insert(*place, (number, held.epoch)) {
-                    panic!("{place:?} is in two hands: {other:?}, {number} {held:?}");
-                }
-            }
-        }
-        for (number, client) in self.clients.iter().enumerate().filter(|(_, c)| c.runs()) {
-            for (place, held) in client.held.iter().filter(|(_, held)| held.busy.is_some()) {
-                if hands.get(place).is_some_and(|(other, _)| *other != number) {
-                    let told = self.forced.contains(&(*place, held.epoch));
-                    assert!(told, "{place:?} epoch {} was taken, and it is not told", held.epoch);
-                }
-            }
-        }
-    }
-
-    /// What is committed goes back only by a reset.
-    fn check_positions(&mut self) {
-        for (place, line) in self.store.lines() {
-            let Some(position) = &line.position else { continue };
-            let before = self.positions.insert(*place, (position.offset, line.resets));
-            if let Some((offset, resets)) = before {
-                let went_back = position.offset < offset && line.resets == resets;
-                assert!(!went_back, "{place:?} went back from {offset} to {position:?}");
-            }
-        }
-    }
-
-    /// Without disturbance, all comes to rest: every partition with one owner, balanced.
-    pub(super) fn settle(&mut self) {
-        self.wild = false;
-        if self.group.is_none() {
-            self.start_server();
-        }
-        self.start_client();
-        (0..1_200).for_each(|_| self.step());
-        let before = self.hands();
-        (0..300).for_each(|_| self.step());
-        assert_eq!(before, self.hands(), "members that keep their partitions stop");
-        let group = self.group.as_ref().unwrap();
-        assert!(!group.is_unused());
-        for line in &self.topics {
-            let readers: Vec<usize> = (0..self.clients.len())
-                .filter(|c| self.clients[*c].state == ClientState::Member)
-                .filter(|c| self.clients[*c].topics.contains(&&*line.name))
-                .collect();
-            if readers.is_empty() {
-                continue;
-            }
-            let count = |client: &usize| {
-                before.iter().filter(|(p, (c, _))| p.topic_id == line.id && c == client).count()
-            };
-            let counts: Vec<usize> = readers.iter().map(count).collect();
-            let all: usize = counts.iter().sum();
-            assert_eq!(all, line.partitions as usize, "{}: {counts:?} {before:?}", line.name);
-            assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
-        }
-    }
-
-    /// Who would hand over what.
-    fn hands(&self) -> BTreeMap<Place, (usize, u64)> {
-        let mut hands = BTreeMap::new();
-        for (number, client) in self.clients.iter().enumerate() {
-            for (place, held) in &client.held {
-                if client.may_hand_over(*place, self.now, SESSION) {
-                    hands.insert(*place, (number, held.epoch));
-                }
-            }
-        }
-        hands
     }
 }
