@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::group::{Answer, Group, Owner, RequestId};
-use super::member_grants::MemberGrants;
+use super::member_grants::{MemberGrants, Told};
+use super::stopping;
 use crate::context::Peer;
 
 /// A group, kept.
@@ -75,6 +76,21 @@ impl CellState {
             // Who has asked may be gone.
             let _ = sender.send(answer);
         }
+    }
+
+    /// Answers the heartbeats that wait: the server stops.
+    pub(super) fn end_sessions(&mut self) {
+        let mut told = Told::default();
+        for (_, session) in self.sessions.drain() {
+            session.grants.end(stopping(), &mut told);
+        }
+        told.tell();
+    }
+
+    /// Lets go of those who wait for what will not be written any more; what is written is answered.
+    pub(super) fn drop_requests(&mut self) {
+        let written = self.group.written_requests();
+        self.requests.retain(|request, _| written.contains(request));
     }
 
     /// Whether nothing would be lost with it.

@@ -187,8 +187,15 @@ impl Coordinator {
     pub(crate) fn stop(&self) {
         *self.state.write() = State::Stopping;
         self.wake.notify_one();
+        let cells: Vec<Arc<Cell>> = self.groups.read().values().cloned().collect();
+        for cell in &cells {
+            cell.state.lock().end_sessions();
+        }
         self.searches.stop();
         self.writes.stop();
+        for cell in &cells {
+            cell.state.lock().drop_requests();
+        }
     }
 
     fn refuse_unready(&self) -> Result<(), Refusal> {
@@ -199,7 +206,7 @@ impl Coordinator {
                 Err(Refusal::new(ErrorCode::Loading, text))
             }
             State::Unusable(refusal) => Err(refusal.clone()),
-            State::Stopping => Err(Refusal::new(ErrorCode::Stopping, "the server is stopping")),
+            State::Stopping => Err(stopping()),
         }
     }
 
@@ -290,8 +297,7 @@ impl Coordinator {
             told.tell();
             answer
         };
-        let stopping = |_| Refusal::new(ErrorCode::Stopping, "the server is stopping");
-        match answer.await.map_err(stopping)? {
+        match answer.await.map_err(|_| stopping())? {
             Answer::Refused(refusal) => Err(refusal),
             answer => Ok(answer),
         }
@@ -409,6 +415,10 @@ fn entry_change<'a>(change: &'a Change, topic: &'a TopicName) -> EntryChange<'a>
         position,
         grant: grant.map(|g| Grant { epoch: g.epoch, owner: g.owner.as_ref().map(stored) }),
     }
+}
+
+fn stopping() -> Refusal {
+    Refusal::new(ErrorCode::Stopping, "the server is stopping")
 }
 
 fn group_name(raw: &str) -> Result<GroupName, Refusal> {

@@ -13,7 +13,7 @@ use log_core::{Error, GroupName, Offset, StartFrom, Topic, TopicName};
 
 use super::group::{Answer, Commit, Event, Place};
 use super::membership::{position, within};
-use super::{Coordinator, group_name, owner};
+use super::{Coordinator, group_name, owner, stopping};
 use crate::context::Peer;
 
 impl Coordinator {
@@ -186,8 +186,7 @@ impl Coordinator {
             };
             wanted.into_iter().map(resolve).collect()
         });
-        let stopping = |_| Refusal::new(ErrorCode::Stopping, "the server is stopping");
-        resolved.await.map_err(stopping)
+        resolved.await.map_err(|_| stopping())
     }
 
     pub(super) fn topic(&self, raw: &str) -> Result<Topic, Refusal> {

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::cell::{Cell, CellState, Phase};
 use super::group::{MemberView, Owner, Place, Standing};
 use super::offsets::refused;
-use super::{Coordinator, group_name, lock_there};
+use super::{Coordinator, group_name, lock_there, stopping};
 use crate::context::Peer;
 
 impl Coordinator {
@@ -43,8 +43,7 @@ impl Coordinator {
         // The time that it is behind is read from the log.
         let partitions =
             tokio::task::spawn_blocking(move || survey(&store, places, committed, now));
-        let stopping = |_| Refusal::new(ErrorCode::Stopping, "the server is stopping");
-        let partitions = partitions.await.map_err(stopping)?;
+        let partitions = partitions.await.map_err(|_| stopping())?;
         Ok(GroupV1 { group: request.group, members, partitions, forced })
     }
 
@@ -142,10 +141,6 @@ impl Coordinator {
             }
         }
     }
-}
-
-fn stopping() -> Refusal {
-    Refusal::new(ErrorCode::Stopping, "the server is stopping")
 }
 
 /// What is known of the partitions of a group beside what it has committed.

@@ -260,6 +260,12 @@ impl Group {
         self.members.is_empty() && self.pending.is_empty() && !resets
     }
 
+    /// The requests whose write is under way.
+    #[must_use]
+    pub fn written_requests(&self) -> BTreeSet<RequestId> {
+        self.pending.values().flat_map(Pending::requests).copied().collect()
+    }
+
     fn member(&self, owner: &Owner) -> Result<&Member, Refusal> {
         let found = self.members.get(&owner.member);
         let current = found.filter(|member| member.incarnation == owner.incarnation);

@@ -188,6 +188,19 @@ impl Slot {
     }
 }
 
+impl Pending {
+    /// The requests that it answers.
+    pub(super) fn requests(&self) -> &[RequestId] {
+        match self {
+            Pending::Release { waiting, .. } => waiting,
+            Pending::Commit { request, .. } | Pending::Reset { request, .. } => {
+                std::slice::from_ref(request)
+            }
+            Pending::Resolve(_) | Pending::Fix(_) | Pending::Grant(_) => &[],
+        }
+    }
+}
+
 impl Revoke {
     /// When it is taken by force.
     pub(super) fn due(&self) -> Duration {
