@@ -1,6 +1,9 @@
 //! The client against a server that does what a test tells it to, over real sockets.
 
 mod calls;
+mod fake_log;
+mod produce;
+mod real;
 mod server;
 
 use std::time::Duration;
