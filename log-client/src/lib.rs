@@ -5,6 +5,7 @@ mod backoff;
 mod client;
 mod config;
 mod connection;
+pub mod consumer;
 mod error;
 mod link;
 mod producer;
@@ -13,6 +14,9 @@ pub use admin::{Admin, ResetRun, TopicDescription};
 pub use backoff::{Backoff, BackoffPolicy};
 pub use client::Client;
 pub use config::ClientConfig;
+pub use consumer::{
+    CommitMode, Consumer, ConsumerBuilder, ConsumerEvent, ConsumerHandle, ConsumerRecord,
+};
 pub use error::{Error, Result};
 pub use log_core::protocol::groups::{
     GroupLineV1 as GroupLine, GroupMemberV1 as GroupMember, GroupPartitionV1 as GroupPartition,
