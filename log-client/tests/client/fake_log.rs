@@ -26,11 +26,14 @@ pub(crate) struct FakeLog {
     pub(crate) produces: usize,
 }
 
-/// The records of one partition, and the last batches of each producer: sequence, count, offset.
+/// A producer: its epoch, and its last batches as sequence, count, offset.
+type Known = (u16, VecDeque<(u32, u32, u64)>);
+
+/// The records of one partition, and its producers.
 #[derive(Default)]
 pub(crate) struct FakePartition {
     pub(crate) values: Vec<Vec<u8>>,
-    producers: HashMap<u64, (u16, VecDeque<(u32, u32, u64)>)>,
+    producers: HashMap<u64, Known>,
 }
 
 impl FakeLog {

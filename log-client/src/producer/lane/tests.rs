@@ -38,13 +38,16 @@ fn name_of(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(record.value.unwrap().try_into().unwrap())
 }
 
+/// A producer: its epoch, and its last batches as sequence, count, offset.
+type Known = (u16, VecDeque<(u32, u32, u64)>);
+
 #[derive(Default)]
 struct Partition {
     /// The batches in log order.
     log: Vec<u64>,
     end: u64,
-    /// By producer: its epoch, and the last batches as sequence, count, offset.
-    producers: HashMap<u64, (u16, VecDeque<(u32, u32, u64)>)>,
+    /// By id.
+    producers: HashMap<u64, Known>,
 }
 
 impl Partition {
