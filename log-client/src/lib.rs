@@ -1,4 +1,67 @@
 //! The client of the event log.
+//!
+//! A [`Client`] knows a server. From it come an [`Admin`] for topics, groups and offsets, a
+//! [`Producer`] that sends records, and a [`Consumer`] that reads them, each with a connection of
+//! its own. It runs on the tokio runtime that it finds, and has no threads.
+//!
+//! ```
+//! use log_client::{Client, Record};
+//! use log_core::TopicConfig;
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+//! # let address = server.address().to_string();
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! let client = Client::connect(address).await?;
+//! client.admin().create_topic("orders", 4, &TopicConfig::default()).await?;
+//!
+//! let producer = client.producer().build()?;
+//! // Waits for room in the buffer; the delivery tells when it is on disk, and where.
+//! let placed = producer.send("orders", &Record::new(b"placed").with_key(b"order-7")).await?;
+//! let paid = producer.send("orders", &Record::new(b"paid").with_key(b"order-7")).await?;
+//! let (placed, paid) = (placed.await?, paid.await?);
+//! assert_eq!(paid.partition, placed.partition);
+//! assert!(paid.offset > placed.offset);
+//! producer.close().await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What a call ends with
+//!
+//! Every call ends once and within its time: in what it asked for, in an error that says that
+//! nothing was changed, or in [`Error::OutcomeUnknown`]. What is harmless to repeat is repeated
+//! over reconnects, and while the server refuses for the time being; what is not, only if the
+//! server has surely not seen it.
+//!
+//! # Sending
+//!
+//! Records are gathered into batches: an idle partition's is sent at once, in the call that sends;
+//! while one is under way, the next one gathers. Batches are numbered, so that each is appended
+//! once and in order over retries, reconnects and restarts of the server. For many records at
+//! once there is [`Producer::send_batch`], all or none of them; and an append that depends on
+//! nobody else having written is conditional:
+//!
+//! ```
+//! # use log_client::{Client, Record};
+//! # use log_core::{TopicConfig, protocol::ErrorCode};
+//! # let dir = tempfile::tempdir()?;
+//! # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! # let client = Client::connect(server.address().to_string()).await?;
+//! # client.admin().create_topic("account", 1, &TopicConfig::default()).await?;
+//! let producer = client.producer().build()?;
+//! let opened = producer.append_at("account", 0, &[Record::new(b"opened")], 0).await?;
+//! assert_eq!(opened.offset, Some(0));
+//! let late = producer.append_at("account", 0, &[Record::new(b"opened")], 0).await;
+//! assert_eq!(late.unwrap_err().code(), Some(ErrorCode::EndConflict));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod admin;
 mod backoff;
@@ -18,6 +81,7 @@ pub use consumer::{
     CommitMode, Consumer, ConsumerBuilder, ConsumerEvent, ConsumerHandle, ConsumerRecord,
 };
 pub use error::{Error, Result};
+pub use log_core::Record;
 pub use log_core::protocol::groups::{
     GroupLineV1 as GroupLine, GroupMemberV1 as GroupMember, GroupPartitionV1 as GroupPartition,
     GroupV1 as Group,

@@ -212,6 +212,7 @@ impl Lane {
         match answer {
             Answer::Appended(produced) => {
                 self.backoff.reset();
+                self.last_failure = None;
                 self.end(at, Ok(Some(produced)))
             }
             Answer::Lost { sent, why } => {

@@ -1,6 +1,11 @@
 //! The client against a server that does what a test tells it to, over real sockets.
 
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
 mod calls;
+mod fake_log;
+mod produce;
+mod real;
 mod server;
 
 use std::time::Duration;

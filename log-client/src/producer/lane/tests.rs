@@ -23,6 +23,10 @@ fn lane(seed: u64) -> Lane {
     Lane::new(Some(identity), 5, TIMEOUT, Backoff::with_seed(policy(), seed))
 }
 
+fn cut() -> Error {
+    Error::Unreachable { address: "there".to_owned(), why: "cut".to_owned() }
+}
+
 /// A batch of `count` records, each of which says which batch it is in.
 fn batch(name: u64, count: u32, began: Instant) -> Batch {
     let value = name.to_le_bytes();
@@ -38,13 +42,16 @@ fn name_of(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(record.value.unwrap().try_into().unwrap())
 }
 
+/// A producer: its epoch, and its last batches as sequence, count, offset.
+type Known = (u16, VecDeque<(u32, u32, u64)>);
+
 #[derive(Default)]
 struct Partition {
     /// The batches in log order.
     log: Vec<u64>,
     end: u64,
-    /// By producer: its epoch, and the last batches as sequence, count, offset.
-    producers: HashMap<u64, (u16, VecDeque<(u32, u32, u64)>)>,
+    /// By id.
+    producers: HashMap<u64, Known>,
 }
 
 impl Partition {
@@ -195,7 +202,7 @@ impl World {
 
     /// The connection is lost: with the replies, and with some of what was sent, or later.
     fn cut(&mut self) {
-        let lost = |sent| Answer::Lost { sent, why: Error::unknown("cut") };
+        let lost = |sent| Answer::Lost { sent, why: cut() };
         let answered: Vec<_> = self.replies.drain(..).map(|(ticket, _)| ticket).collect();
         let unseen: Vec<_> = self.requests.drain(..).collect();
         let arriving = usize::try_from(self.dice(6)).unwrap().min(unseen.len());
@@ -291,7 +298,7 @@ fn after_a_cut_all_is_sent_again_in_order_with_the_same_numbers_after_a_wait() {
     let first: Vec<_> = std::iter::from_fn(|| lane.take(now)).collect();
     lane.push(batch(3, 1, now));
     for out in &first {
-        let lost = Answer::Lost { sent: true, why: Error::unknown("cut") };
+        let lost = Answer::Lost { sent: true, why: cut() };
         assert!(lane.answered(out.ticket, lost, now).is_none());
         assert!(lane.take(now).is_none());
     }
