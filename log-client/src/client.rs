@@ -6,6 +6,7 @@ use crate::admin::Admin;
 use crate::config::ClientConfig;
 use crate::error::Result;
 use crate::link::Link;
+use crate::producer::ProducerBuilder;
 
 /// A client of one server. Clones share it.
 #[derive(Debug, Clone)]
@@ -47,6 +48,12 @@ impl Client {
     #[must_use]
     pub fn admin(&self) -> Admin {
         Admin::new(Arc::clone(&self.link))
+    }
+
+    /// A producer, to be configured and built.
+    #[must_use]
+    pub fn producer(&self) -> ProducerBuilder {
+        ProducerBuilder::new(self.clone())
     }
 
     /// Which run of the server was connected to last; it changes when the server is restarted.

@@ -146,13 +146,7 @@ impl Connection {
         self.0.shared.state.lock().over.is_some()
     }
 
-    /// Ends it: what waits for a reply fails. Asked for when the server does not answer.
-    pub(crate) fn give_up(&self, why: &str) {
-        let shared = &*self.0.shared;
-        shared.end(Error::Unreachable { address: shared.address.clone(), why: why.to_owned() });
-    }
-
-    /// Sends a request; `on_answer` is told the reply. It waits for nothing, and calls nothing
+    /// Sends a request, its body in two pieces; `on_answer` is told the reply. It waits for nothing, and calls nothing
     /// back while it runs, so that it may be called under a lock that `on_answer` takes.
     ///
     /// # Errors
@@ -160,19 +154,19 @@ impl Connection {
     /// `on_answer` is not called.
     pub(crate) fn request(
         &self,
-        (kind, version): (u16, u16),
-        body: &[&Bytes],
+        kind: (u16, u16),
+        body: (&[u8], &Bytes),
         on_answer: OnAnswer,
-    ) -> Result<u32> {
-        self.0.shared.send((kind, version), body, Some(on_answer))
+    ) -> Result<()> {
+        self.0.shared.send(kind, body, Some(on_answer)).map(drop)
     }
 
     /// Sends a request that has no reply.
     ///
     /// # Errors
     /// As [`Connection::request`].
-    pub(crate) fn tell(&self, (kind, version): (u16, u16), body: &[&Bytes]) -> Result<()> {
-        self.0.shared.send((kind, version), body, None).map(drop)
+    pub(crate) fn tell(&self, kind: (u16, u16), body: (&[u8], &Bytes)) -> Result<()> {
+        self.0.shared.send(kind, body, None).map(drop)
     }
 
     /// Sends a request and waits for the body of its reply.
@@ -239,10 +233,10 @@ impl Shared {
     fn send(
         &self,
         (kind, version): (u16, u16),
-        body: &[&Bytes],
+        (first, rest): (&[u8], &Bytes),
         on_answer: Option<OnAnswer>,
     ) -> Result<u32> {
-        let length: usize = body.iter().map(|piece| piece.len()).sum();
+        let length = first.len() + rest.len();
         let mut state = self.state.lock();
         if let Some(error) = &state.over {
             return Err(error.clone());
@@ -262,13 +256,12 @@ impl Shared {
         }
         let idle = state.outgoing.is_empty();
         state.put_out(&RequestHead { kind, version, correlation }.encode(length));
-        for piece in body {
-            if piece.len() < SHARED_MIN_BYTES {
-                state.put_out(piece);
-            } else {
-                state.put += piece.len() as u64;
-                state.outgoing.put_shared(Bytes::clone(piece));
-            }
+        state.put_out(first);
+        if rest.len() < SHARED_MIN_BYTES {
+            state.put_out(rest);
+        } else {
+            state.put += rest.len() as u64;
+            state.outgoing.put_shared(Bytes::clone(rest));
         }
         // If others wait, the task is at it already.
         if idle {
@@ -318,7 +311,7 @@ impl Shared {
         let (tell, told) = oneshot::channel();
         let on_answer = Box::new(move |answer| drop(tell.send(answer)));
         let unsent = |error| Failure { sent: false, error };
-        let correlation = self.send(kind, &[body], Some(on_answer)).map_err(unsent)?;
+        let correlation = self.send(kind, (&[], body), Some(on_answer)).map_err(unsent)?;
         let _forget = Forget(self, correlation);
         let reply = match timeout_at(deadline, told).await {
             Ok(Ok(answer)) => answer?,

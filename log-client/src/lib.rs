@@ -8,6 +8,7 @@ mod connection;
 pub mod consumer;
 mod error;
 mod link;
+mod producer;
 
 pub use admin::{Admin, ResetRun, TopicDescription};
 pub use backoff::{Backoff, BackoffPolicy};
@@ -26,4 +27,8 @@ pub use log_core::protocol::offsets::{
     CommittedV1 as Committed, PositionV1 as Position, ResetV1 as Reset,
     ResolveOffsetReplyV1 as ResolvedOffset,
 };
+pub use log_core::protocol::produce::Acks;
 pub use log_core::protocol::topics::{PartitionEndsV1 as PartitionEnds, TopicLineV1 as TopicLine};
+pub use producer::{
+    Appended, Delivery, IN_FLIGHT_LIMIT, Producer, ProducerBuilder, ProducerConfig,
+};

@@ -4,6 +4,10 @@ use bytes::Bytes;
 use log_core::protocol::{ErrorCode, Refusal};
 use log_core::{Appended, Error, Fetched, Offset, Partition, Result};
 
+/// What was appended last, up to this many bytes, is read on the I/O thread: it is in memory, unless
+/// the machine is short of it.
+const RECENT_BYTES: u64 = 64 * 1024 * 1024;
+
 /// Appends a batch here and now, if that is a matter of copying it; `None` if it has to wait for
 /// something. Nothing was done then.
 #[inline]
@@ -12,7 +16,7 @@ pub(crate) fn try_write(
     batch: &[u8],
     expected_end: Option<Offset>,
 ) -> Option<Result<Appended>> {
-    Some(partition.write_batch(batch, expected_end))
+    partition.try_write_batch(batch, expected_end)
 }
 
 /// Appends a batch, and waits for what there is to wait for. Not for an I/O thread.
@@ -30,12 +34,14 @@ pub(crate) fn try_read(
     from: Offset,
     max_bytes: usize,
 ) -> Option<Result<Fetched>> {
-    Some(partition.read(from, max_bytes))
+    partition.is_recent(from, RECENT_BYTES).then(|| partition.read(from, max_bytes))
 }
 
 /// Reads batches, and waits for the disk. Not for an I/O thread.
 pub(crate) fn read(partition: &Partition, from: Offset, max_bytes: usize) -> Result<Fetched> {
-    partition.read(from, max_bytes)
+    let fetched = partition.read(from, max_bytes)?;
+    fetched.populate()?;
+    Ok(fetched)
 }
 
 /// Asks for a sync of what lies below `end`, without waiting for it.

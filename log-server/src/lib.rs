@@ -28,6 +28,7 @@ mod error;
 mod groups;
 mod handlers;
 mod listener;
+mod logging;
 mod metrics;
 mod outbox;
 mod partitions;
@@ -36,6 +37,7 @@ mod session;
 mod shutdown;
 mod tail;
 
-pub use config::ServerConfig;
+pub use config::{Launch, LogFormat, ServerConfig};
 pub use error::ServerError;
+pub use logging::start_logging;
 pub use server::Server;

@@ -22,6 +22,7 @@ use crate::context::Context;
 use crate::error::ServerError;
 use crate::groups::Coordinator;
 use crate::listener::{self, Accepted};
+use crate::logging;
 use crate::metrics::{Ending, Metrics};
 use crate::outbox::Outbox;
 use crate::session::Session;
@@ -56,6 +57,7 @@ impl Server {
             Arc::clone(&clock),
             Background::threads(config.store.background_threads_max),
         )?;
+        logging::tell_recovery(&store);
         let listen = |source| ServerError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
@@ -76,6 +78,9 @@ impl Server {
         });
         let server = Server { context, address, threads: Mutex::new(Vec::new()) };
         server.start(listener)?;
+        let version = env!("CARGO_PKG_VERSION");
+        let data = server.context.config.data.display();
+        tracing::info!(%address, %data, version, "listening");
         Ok(server)
     }
 

@@ -121,7 +121,7 @@ impl Driver<'_> {
         let body = Bytes::from(log_core::codec::encode(&MetricsV1 {}));
         // Any answer will do, a refusal, too.
         let kind = (MetricsV1::KIND.number(), MetricsV1::VERSION);
-        self.shared.send(kind, &[&body], Some(Box::new(drop))).map(drop)
+        self.shared.send(kind, (&[], &body), Some(Box::new(drop))).map(drop)
     }
 
     fn lost(&self, error: &io::Error) -> Error {

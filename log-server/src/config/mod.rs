@@ -1,5 +1,8 @@
 //! ServerConfig: every setting and every limit of a server, with its name and default; checked once.
 
+mod settings;
+mod units;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +11,8 @@ use log_core::StoreConfig;
 use log_core::protocol::{CONTROL_LIMIT_BYTES, DEFAULT_PORT};
 
 use crate::error::ServerError;
+
+pub use settings::{Launch, LogFormat};
 
 /// What a frame holds beside the batches of a fetch: heads, and an entry for each partition.
 pub(crate) const FRAME_OVERHEAD_BYTES: usize = 1024 * 1024;
