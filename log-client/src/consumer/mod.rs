@@ -191,6 +191,20 @@ impl Consumer {
         }
     }
 
+    /// Persists what is done; if what was handed over need not be marked, then all of it. From
+    /// another task, [`ConsumerHandle::commit`] leaves out what is in hand.
+    ///
+    /// # Errors
+    /// As [`ConsumerHandle::commit`].
+    pub async fn commit(&mut self) -> Result<()> {
+        let shared = &self.handle.shared;
+        let send = shared.lock().user_is_back(shared.now());
+        if send {
+            shared.session.notify_one();
+        }
+        self.handle.commit().await
+    }
+
     /// Ends: what was handed over counts as done and is committed, unless that is the user's to do;
     /// partitions are given back, and the group left.
     ///

@@ -54,7 +54,7 @@ async fn who_is_killed_is_replaced() {
     let client = world.client().await;
     let mut killed = member(&client).build().await.unwrap();
     offsets(&mut killed, 5).await;
-    killed.commit().await.unwrap();
+    killed.handle().commit().await.unwrap();
     drop(killed);
     let mut other = member(&client).build().await.unwrap();
     assert_eq!(next(&mut other).await.offset, 4, "the one in hand was not done");
