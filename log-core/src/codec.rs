@@ -2,8 +2,9 @@
 //! bincode.
 //!
 //! Little endian, integers at their full width, lengths as 8 bytes, an option behind one byte.
-//! With fixed widths, what decoding claims is what it reads: its limit is exact, and no length in
-//! hostile bytes makes it allocate more than a bound that follows from how many bytes came.
+//! With fixed widths, what decoding claims is what it reads: its limit is exact. A length in hostile
+//! bytes makes it allocate at most what the step below allows for a text, or a mebibyte (serde's own
+//! bound) for each list that has begun, before the missing bytes end it.
 //! A structure that was released is frozen: a change is a new structure under a new version.
 //! Enums travel as numbers.
 

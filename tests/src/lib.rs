@@ -1,5 +1,8 @@
 //! What the tests of the whole system share with the program that they kill: numbered records.
 
+pub mod fault_proxy;
+pub mod hostile;
+
 use log_core::record::{Record, RecordView};
 
 /// The first bytes of a value tell how long it is.

@@ -137,8 +137,9 @@ impl FetchRequest {
     /// The request that a body stands for.
     ///
     /// # Errors
-    /// `Truncated`; `Field` for more than [`FETCH_PARTITIONS_MAX`] partitions; `Structure` for
-    /// bytes that are left over or names that are no text.
+    /// `Truncated`; `Field` for more than [`FETCH_PARTITIONS_MAX`] partitions, or bytes that must
+    /// be zero; `Structure` for bytes that are left over, names that are no text, or a member of no
+    /// group.
     pub fn decode(mut body: &[u8]) -> Result<FetchRequest, Fault> {
         let what = "fetch request";
         if body.len() < REQUEST_HEAD_BYTES {
@@ -148,9 +149,12 @@ impl FetchRequest {
         let (max_wait, count) = (body.get_u32_le(), body.get_u32_le());
         let incarnation = body.get_u64_le();
         let (group_length, member_length) = (body.get_u16_le(), body.get_u16_le());
-        body.advance(4);
+        zero(body.get_u32_le())?;
         let group = text(&mut body, group_length)?;
         let member = text(&mut body, member_length)?;
+        if group.is_empty() && (!member.is_empty() || incarnation != 0) {
+            return Err(Fault::Structure { what: "a member of no group".to_owned() });
+        }
         let reader = (!group.is_empty()).then_some(GroupReader { group, member, incarnation });
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         if count > FETCH_PARTITIONS_MAX {
@@ -175,6 +179,13 @@ impl FetchRequest {
             });
         }
         Ok(FetchRequest { max_bytes, min_bytes, max_wait, reader, partitions })
+    }
+}
+
+fn zero(number: u32) -> Result<(), Fault> {
+    match number {
+        0 => Ok(()),
+        odd => Err(Fault::Field { field: "zero", value: i64::from(odd) }),
     }
 }
 
@@ -227,7 +238,7 @@ impl FetchReply {
     /// The reply that a body stands for; batches share its memory.
     ///
     /// # Errors
-    /// `Truncated`, or `Structure` for bytes that are left over.
+    /// `Truncated`; `Structure` for bytes that are left over; `Field` for bytes that must be zero.
     pub fn decode(mut body: Bytes) -> Result<FetchReply, Fault> {
         let what = "fetch reply";
         if body.len() < REPLY_HEAD_BYTES {
@@ -235,7 +246,7 @@ impl FetchReply {
         }
         let server_time = Timestamp::from_millis(body.get_i64_le());
         let count = usize::try_from(body.get_u32_le()).unwrap_or(usize::MAX);
-        body.advance(4);
+        zero(body.get_u32_le())?;
         if count > FETCH_PARTITIONS_MAX || body.len() < count * REPLY_ENTRY_BYTES {
             return Err(Fault::Truncated { what });
         }
@@ -244,11 +255,11 @@ impl FetchReply {
         for _ in 0..count {
             let (topic_id, partition) = (entries.get_u128_le(), entries.get_u32_le());
             let code = entries.get_u16_le();
-            entries.advance(2);
+            zero(u32::from(entries.get_u16_le()))?;
             let (from, next) = (entries.get_u64_le(), entries.get_u64_le());
             let (log_start, readable_end) = (entries.get_u64_le(), entries.get_u64_le());
             let length = usize::try_from(entries.get_u32_le()).unwrap_or(usize::MAX);
-            entries.advance(4);
+            zero(entries.get_u32_le())?;
             if body.len() < length {
                 return Err(Fault::Truncated { what });
             }

@@ -149,13 +149,15 @@ pub struct Frame<B> {
 pub struct FrameReader {
     buffer: BytesMut,
     limit: usize,
+    /// The most memory that `buffer` has had; what it tells itself shrinks as frames are taken out.
+    held: usize,
 }
 
 impl FrameReader {
     /// A reader of frames whose length is `limit` at the most.
     #[must_use]
     pub fn new(limit: usize) -> FrameReader {
-        FrameReader { buffer: BytesMut::new(), limit }
+        FrameReader { buffer: BytesMut::new(), limit, held: 0 }
     }
 
     /// Takes frames up to this length from now on.
@@ -172,6 +174,7 @@ impl FrameReader {
         if self.buffer.capacity() - self.buffer.len() < step {
             self.buffer.reserve(step);
         }
+        self.held = self.held.max(self.buffer.capacity());
         &mut self.buffer
     }
 
@@ -239,8 +242,9 @@ impl FrameReader {
 
     /// Gives memory back that a large frame has needed, if nothing is buffered.
     pub fn shrink(&mut self) {
-        if self.buffer.is_empty() && self.buffer.capacity() > ROOM_MIN_BYTES {
+        if self.buffer.is_empty() && self.held > ROOM_MIN_BYTES {
             self.buffer = BytesMut::new();
+            self.held = 0;
         }
     }
 }
@@ -250,6 +254,8 @@ impl FrameReader {
 pub struct Outgoing {
     chunks: VecDeque<Bytes>,
     tail: BytesMut,
+    /// The most memory that `tail` has had; what it tells itself shrinks as bytes are sent.
+    tail_held: usize,
     bytes: usize,
 }
 
@@ -264,6 +270,7 @@ impl Outgoing {
     pub fn put(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len();
         self.tail.extend_from_slice(bytes);
+        self.tail_held = self.tail_held.max(self.tail.capacity());
     }
 
     /// Adds these bytes without copying them.
@@ -321,8 +328,9 @@ impl Outgoing {
             self.chunks.pop_front();
         }
         self.tail.advance(written);
-        if self.tail.is_empty() && self.tail.capacity() > ROOM_STEP_BYTES {
+        if self.tail.is_empty() && self.tail_held > ROOM_STEP_BYTES {
             self.tail = BytesMut::new();
+            self.tail_held = 0;
         }
     }
 
@@ -407,5 +415,29 @@ mod tests {
         outgoing.advance(51);
         assert!(outgoing.is_empty());
         assert_eq!(outgoing.fill(&mut [IoSlice::new(&[])]), 0);
+    }
+
+    #[test]
+    fn a_large_frame_that_is_gone_holds_no_memory() {
+        for take in [false, true] {
+            let mut reader = FrameReader::new(1 << 20);
+            let frame =
+                encode_request(RequestHead { kind: 0, version: 1, correlation: 0 }, &[0; 900_000]);
+            for part in frame.chunks(70_000) {
+                reader.room().extend_from_slice(part);
+            }
+            if take {
+                assert!(reader.take().unwrap().is_some());
+            } else {
+                reader.advance();
+            }
+            reader.shrink();
+            assert!(reader.room().capacity() <= 2 * ROOM_MIN_BYTES, "{take}");
+        }
+        let mut outgoing = Outgoing::new();
+        outgoing.put(&vec![0; 900_000]);
+        outgoing.advance(900_000);
+        outgoing.put(b"x");
+        assert!(outgoing.tail.capacity() < 1_000, "{}", outgoing.tail.capacity());
     }
 }

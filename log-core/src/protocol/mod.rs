@@ -16,6 +16,8 @@ pub mod hello;
 pub mod metrics;
 pub mod offsets;
 pub mod produce;
+#[cfg(test)]
+mod tests;
 pub mod topics;
 
 use serde::Serialize;

@@ -120,14 +120,24 @@ impl Produced {
         bytes
     }
 
-    /// What a reply's body says. Bytes after what this release knows are left for later ones.
+    /// What a reply's body says.
     ///
     /// # Errors
-    /// `Truncated`.
+    /// `Truncated`; `Structure` for bytes that are left over; `Field` for a `duplicate` that is
+    /// neither 0 nor 1, or bytes that must be zero.
     pub fn decode(body: &[u8]) -> Result<Produced, Fault> {
-        let Some((bytes, _)) = body.split_first_chunk::<PRODUCED_BYTES>() else {
+        let Some((bytes, rest)) = body.split_first_chunk::<PRODUCED_BYTES>() else {
             return Err(Fault::Truncated { what: "produce reply" });
         };
+        if !rest.is_empty() {
+            return Err(Fault::Structure { what: "bytes are left over".to_owned() });
+        }
+        if bytes[24] > 1 {
+            return Err(Fault::Field { field: "duplicate", value: i64::from(bytes[24]) });
+        }
+        if let Some(odd) = bytes[25..].iter().find(|byte| **byte != 0) {
+            return Err(Fault::Field { field: "zero", value: i64::from(*odd) });
+        }
         Ok(Produced {
             base_offset: u64_at(bytes, 0),
             end: u64_at(bytes, 8),
