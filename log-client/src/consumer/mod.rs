@@ -1,5 +1,21 @@
 //! Consumer: reads topics, alone or as a member of a group.
 //!
+//! ```no_run
+//! # async fn read() -> log_client::Result<()> {
+//! use log_client::Client;
+//! use log_core::StartFrom;
+//!
+//! let client = Client::connect("127.0.0.1:9190").await?;
+//! let builder = client.consumer().group("billing").topics(["orders"]).start(StartFrom::Earliest);
+//! let mut consumer = builder.build().await?;
+//! while let Some(record) = consumer.next().await? {
+//!     println!("{}/{}: {:?}", record.partition, record.offset, record.value);
+//! }
+//! // What was handed over is done: it is committed, and the partitions are given back.
+//! consumer.close().await
+//! # }
+//! ```
+//!
 //! Three tasks work for it, each on a connection of its own: `session` keeps up the membership,
 //! `fetcher` fills the buffers, `commits` persists what is done. What they share with the user is
 //! one state under one lock; the decisions are pure (`membership`, `committer`, `partition`).
