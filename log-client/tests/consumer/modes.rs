@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use log_client::CommitMode;
+use log_client::{CommitMode, Error};
 use log_core::StartFrom;
 
 use super::world::{World, member, next, offsets};
@@ -133,4 +133,32 @@ async fn at_most_once_commits_before_it_hands_over() {
     world.append("orders", 0, 1);
     let mut again = builder().build().await.unwrap();
     assert_eq!(next(&mut again).await.offset, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nonsense_is_refused_before_anything_is_sent() {
+    let world = World::new();
+    let client = world.client().await;
+    let long = "x".repeat(70_000);
+    let builders = [
+        client.consumer(),
+        client.consumer().group("billing"),
+        client.consumer().group("billing").assign::<&str>([]),
+        member(&client).group(long.clone()),
+        member(&client).member_id(long),
+        member(&client).member_id(""),
+        member(&client).session_timeout(Duration::ZERO),
+        member(&client).commit(CommitMode::Automatic { every: Duration::ZERO }),
+        member(&client).max_ahead(0),
+        member(&client).prefetch(2, 1),
+        client
+            .consumer()
+            .assign([("orders", 0, StartFrom::Earliest)])
+            .commit(CommitMode::AtMostOnce),
+    ];
+    for builder in builders {
+        let shown = format!("{builder:?}");
+        let built = builder.build().await;
+        assert!(matches!(built, Err(Error::InvalidArgument { .. })), "{shown:.200}");
+    }
 }
