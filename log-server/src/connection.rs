@@ -9,7 +9,7 @@ use std::sync::Arc;
 use log_core::protocol::frame::{FrameReader, FrameTooLong, encode_refusal};
 use log_core::protocol::hello::HELLO_LIMIT_BYTES;
 use log_core::protocol::{ErrorCode, Refusal};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Duration, Instant, Sleep};
@@ -28,6 +28,9 @@ const WRITES_MAX: usize = 16;
 /// How long a peer is given to read a last word and close, before its connection is cut.
 const LINGER: Duration = Duration::from_millis(250);
 
+/// Later than any deadline.
+const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// Why the wait for something to do has ended.
 enum Wake {
     Read(io::Result<usize>),
@@ -45,6 +48,8 @@ struct Connection<'a> {
     read_bytes: usize,
     opened: Instant,
     last_read: Instant,
+    /// When something was read or written last.
+    last_active: Instant,
     /// Since when bytes wait of which the socket takes none.
     stalled: Option<Instant>,
     /// What of the gauge of outgoing bytes is ours.
@@ -62,6 +67,7 @@ pub(crate) async fn serve(mut stream: TcpStream, session: &mut Session) -> Endin
         read_bytes: READ_MIN_BYTES,
         opened: now,
         last_read: now,
+        last_active: now,
         stalled: None,
         reported: 0,
     };
@@ -75,7 +81,6 @@ pub(crate) async fn serve(mut stream: TcpStream, session: &mut Session) -> Endin
 
 /// Lets the peer read what was sent: closing over bytes that were not read would take it back.
 async fn last_word(mut stream: TcpStream) {
-    use tokio::io::AsyncWriteExt;
     let gone = async {
         stream.shutdown().await?;
         let mut ignored = [0; 4096];
@@ -87,11 +92,13 @@ async fn last_word(mut stream: TcpStream) {
 }
 
 /// Refuses a connection that is one too many.
-pub(crate) async fn turn_away(stream: TcpStream, refusal: &Refusal) {
+pub(crate) async fn turn_away(mut stream: TcpStream, refusal: &Refusal) {
     // No request was read, so that no correlation id is known.
     let frame = encode_refusal(refusal, 0);
-    let _ = stream.try_write(&frame);
-    last_word(stream).await;
+    let told = tokio::time::timeout(LINGER, stream.write_all(&frame)).await;
+    if matches!(told, Ok(Ok(()))) {
+        last_word(stream).await;
+    }
 }
 
 impl Connection<'_> {
@@ -123,7 +130,13 @@ impl Connection<'_> {
                 armed = deadline;
                 timer.as_mut().reset(deadline);
             }
-            match self.wait(&mut reader, writer, timer.as_mut()).await {
+            let was_full = self.session.is_full();
+            let wake = self.wait(&mut reader, writer, timer.as_mut()).await;
+            if was_full {
+                // The peer is not to blame for what was not read.
+                self.last_read = Instant::now();
+            }
+            match wake {
                 Wake::Read(Ok(0)) => return Ending::PeerClosed,
                 Wake::Read(Ok(bytes)) => self.has_read(bytes),
                 Wake::Read(Err(_)) | Wake::Writable(Err(_)) => return Ending::Broken,
@@ -166,6 +179,7 @@ impl Connection<'_> {
 
     fn has_read(&mut self, bytes: usize) {
         self.last_read = Instant::now();
+        self.last_active = self.last_read;
         if bytes >= self.read_bytes {
             self.read_bytes = (self.read_bytes * 2).min(READ_MAX_BYTES);
         }
@@ -210,6 +224,7 @@ impl Connection<'_> {
                 Ok(written) => {
                     out.advance(written);
                     self.stalled = None;
+                    self.last_active = Instant::now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.stalled.get_or_insert_with(Instant::now);
@@ -255,8 +270,10 @@ impl Connection<'_> {
         let begun = self.frames.buffered() > 0 && !self.session.is_full();
         let frame = begun.then(|| self.last_read + config.frame_timeout);
         let write = self.stalled.map(|since| since + config.write_timeout);
-        let idle = self.last_read + config.idle_timeout;
-        [hello, frame, write].into_iter().flatten().fold(idle, Instant::min)
+        let rests = self.session.outbox.is_idle() && !self.session.is_full();
+        let idle = rests.then(|| self.last_active + config.idle_timeout);
+        let never = self.last_active + NEVER;
+        [hello, frame, write, idle].into_iter().flatten().fold(never, Instant::min)
     }
 
     fn overdue(&self, now: Instant) -> Option<Ending> {
@@ -269,7 +286,10 @@ impl Connection<'_> {
             Some(Ending::HelloTimeout)
         } else if self.frames.buffered() > 0 && !full && quiet >= config.frame_timeout {
             Some(Ending::FrameTimeout)
-        } else if quiet >= config.idle_timeout && self.session.outbox.is_idle() && !full {
+        } else if now >= self.last_active + config.idle_timeout
+            && self.session.outbox.is_idle()
+            && !full
+        {
             Some(Ending::Idle)
         } else {
             None

@@ -25,7 +25,8 @@ mod connection;
 mod context;
 mod engine;
 mod error;
-mod groups;
+#[doc(hidden)]
+pub mod groups;
 mod handlers;
 mod listener;
 mod logging;
@@ -39,5 +40,6 @@ mod tail;
 
 pub use config::{Launch, LogFormat, ServerConfig};
 pub use error::ServerError;
+pub use groups::GroupLimits;
 pub use logging::start_logging;
 pub use server::Server;

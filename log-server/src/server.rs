@@ -65,7 +65,7 @@ impl Server {
         rustix::net::listen(&listener, listener::BACKLOG).map_err(|error| listen(error.into()))?;
         let address = listener.local_addr().map_err(listen)?;
         let context = Arc::new(Context {
-            coordinator: Coordinator::new(),
+            coordinator: Coordinator::new(store.clone(), Arc::clone(&clock), config.groups.clone()),
             metrics: Arc::new(Metrics::new()),
             shutdown: Shutdown::new(),
             boot_id: random()?,
@@ -179,6 +179,7 @@ fn io_thread(
                 Err(error) => tracing::error!(%error, "cannot wait for connections"),
             }
         }
+        // To the end, though no connection may be left here: others may still need the groups.
         tokio::select! {
             () = serve_dealt(context, receiver) => {}
             () = context.shutdown.reached(Phase::Over) => {}
@@ -188,21 +189,23 @@ fn io_thread(
     runtime.shutdown_timeout(BLOCKED_TIMEOUT);
 }
 
+/// Never returns: its connections end with it.
 async fn serve_dealt(context: &Arc<Context>, mut receiver: UnboundedReceiver<Accepted>) {
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = receiver.recv() => match accepted {
-                Some(accepted) => {
-                    tasks.spawn_local(serve_one(Arc::clone(context), accepted));
+            Some(accepted) = receiver.recv() => {
+                tasks.spawn_local(serve_one(Arc::clone(context), accepted));
+            }
+            // What a connection held was given back while it unwound.
+            Some(ended) = tasks.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a bug of ours has ended a connection");
                 }
-                None => break,
-            },
-            // A panic was logged by the hook; what it held was given back while it unwound.
-            Some(_) = tasks.join_next() => {}
+            }
+            else => std::future::pending().await,
         }
     }
-    while tasks.join_next().await.is_some() {}
 }
 
 /// What a connection has registered; given back when it ends, by a panic, too.
@@ -239,9 +242,6 @@ async fn serve_one(context: Arc<Context>, accepted: Accepted) {
         Ok(stream) => connection::serve(stream, &mut session).await,
         Err(_) => Ending::Broken,
     };
-    if let Some(peer) = &session.peer {
-        context.coordinator.connection_closed(peer);
-    }
     let client = session.peer.as_ref().map_or("", |peer| peer.client_id.as_str()).escape_debug();
     let why = open.ending.name();
     tracing::debug!(connection = id, %address, %client, why, "connection ended");

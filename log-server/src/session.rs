@@ -118,15 +118,26 @@ impl Session {
     }
 
     fn control(&mut self, kind: RequestKind, correlation: u32, body: &[u8]) {
-        use handlers::{metrics, topics};
+        use handlers::{groups, metrics, offsets, resolve, topics};
         match kind {
             RequestKind::Metrics => self.call(correlation, body, metrics::metrics),
+            RequestKind::ResolveOffset => self.call(correlation, body, resolve::resolve),
             RequestKind::ListTopics => self.call(correlation, body, topics::list),
             RequestKind::DescribeTopic => self.call(correlation, body, topics::describe),
             RequestKind::CreateTopic => self.call(correlation, body, topics::create),
             RequestKind::DeleteTopic => self.call(correlation, body, topics::delete),
             RequestKind::AlterTopic => self.call(correlation, body, topics::alter),
             RequestKind::AddPartitions => self.call(correlation, body, topics::add_partitions),
+            RequestKind::JoinGroup => self.call(correlation, body, groups::join),
+            RequestKind::Heartbeat => self.call(correlation, body, groups::heartbeat),
+            RequestKind::LeaveGroup => self.call(correlation, body, groups::leave),
+            RequestKind::ReleasePartition => self.call(correlation, body, groups::release),
+            RequestKind::DescribeGroup => self.call(correlation, body, groups::describe),
+            RequestKind::ListGroups => self.call(correlation, body, groups::list),
+            RequestKind::DeleteGroup => self.call(correlation, body, groups::delete),
+            RequestKind::CommitOffsets => self.call(correlation, body, offsets::commit),
+            RequestKind::FetchOffsets => self.call(correlation, body, offsets::fetch_offsets),
+            RequestKind::ResetOffsets => self.call(correlation, body, offsets::reset),
             RequestKind::TrimPartition => self.call(correlation, body, topics::trim),
             _ => {
                 let why = format!("this server does not answer {kind:?}");
@@ -180,5 +191,13 @@ impl Session {
     pub(crate) fn refuse_malformed(&mut self, fault: &Fault, correlation: u32) {
         let refusal = Refusal::new(ErrorCode::Malformed, format!("malformed request: {fault}"));
         self.refuse(&refusal, correlation);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(peer) = &self.peer {
+            self.context.coordinator.connection_closed(peer);
+        }
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::engine;
+use crate::groups::WaitingForChange;
 use crate::handlers::fetch::{Cold, Fetch, Gathered};
 use crate::outbox::Reply;
 use crate::shutdown::Phase;
@@ -79,15 +80,21 @@ impl Drop for Parked<'_> {
 struct Waiting<'a> {
     signal: Arc<Notify>,
     readers: Vec<(&'a Partition, WaitingReader)>,
+    _grants: Option<WaitingForChange>,
 }
 
 impl<'a> Waiting<'a> {
     fn begin(fetch: &'a Fetch, gathered: &Gathered) -> Waiting<'a> {
         let signal = Arc::new(Notify::new());
-        if let Some(grants) = &fetch.grants {
-            let signal = Arc::clone(&signal);
-            grants.when_changed(move || signal.notify_one());
-        }
+        let change = fetch.grants.as_ref().map(|grants| {
+            let changed = Arc::clone(&signal);
+            let waiting = grants.when_changed(move || changed.notify_one());
+            // They may have changed since they were looked at.
+            if fetch.sources.iter().any(|source| fetch.readable(source).is_err()) {
+                signal.notify_one();
+            }
+            waiting
+        });
         let mut readers = Vec::new();
         let mut found = gathered.found.iter().peekable();
         for source in &fetch.sources {
@@ -102,7 +109,7 @@ impl<'a> Waiting<'a> {
             let waiting = partition.when_readable(from, move || signal.notify_one());
             readers.extend(waiting.map(|waiting| (partition, waiting)));
         }
-        Waiting { signal, readers }
+        Waiting { signal, readers, _grants: change }
     }
 }
 

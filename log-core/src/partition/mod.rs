@@ -283,6 +283,12 @@ impl Partition {
         self.0.follows_durable_end()
     }
 
+    /// Whether its topic was deleted, or its store closed: nothing is appended any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+
     /// What opening has found.
     #[must_use]
     pub fn recovery_report(&self) -> &RecoveryReport {

@@ -11,6 +11,7 @@ use log_core::StoreConfig;
 use log_core::protocol::{CONTROL_LIMIT_BYTES, DEFAULT_PORT};
 
 use crate::error::ServerError;
+use crate::groups::GroupLimits;
 
 pub use settings::{Launch, LogFormat};
 
@@ -26,6 +27,8 @@ pub struct ServerConfig {
     pub data: PathBuf,
     /// The limits of the store.
     pub store: StoreConfig,
+    /// The limits of consumer groups.
+    pub groups: GroupLimits,
     /// How many threads serve connections.
     pub io_threads: usize,
     /// The most threads of each of them for what can block: cold reads, changes of topics, appends
@@ -68,6 +71,7 @@ impl Default for ServerConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)),
             data: PathBuf::from("data"),
             store: StoreConfig::default(),
+            groups: GroupLimits::default(),
             io_threads: (cores / 2).max(1),
             blocking_threads_max: 16,
             connections_max: 10_000,

@@ -186,115 +186,63 @@ fn read_file(path: &Path) -> Result<Settings, ServerError> {
 impl Settings {
     /// These, then those of the file, then the defaults.
     fn over(self, file: Settings) -> Launch {
-        let default = ServerConfig::default();
-        let size = |ours: Option<Size>, files: Option<Size>, default| {
-            ours.or(files).map_or(default, |size| size.0)
-        };
-        let span = |ours: Option<Span>, files: Option<Span>, default| {
-            ours.or(files).map_or(default, |span| span.0)
-        };
-        let count =
-            |ours: Option<u32>, files: Option<u32>, default| ours.or(files).unwrap_or(default);
-        let server = ServerConfig {
-            listen: self.listen.or(file.listen).unwrap_or(default.listen),
-            data: self.data.or(file.data).unwrap_or(default.data),
-            io_threads: self.io_threads.or(file.io_threads).unwrap_or(default.io_threads),
-            blocking_threads_max: self
-                .blocking_threads_max
-                .or(file.blocking_threads_max)
-                .unwrap_or(default.blocking_threads_max),
-            connections_max: self
-                .connections_max
-                .or(file.connections_max)
-                .unwrap_or(default.connections_max),
-            frame_max_bytes: size(
-                self.frame_max_bytes,
-                file.frame_max_bytes,
-                default.frame_max_bytes,
-            ),
-            produce_in_flight_max: count(
-                self.produce_in_flight_max,
-                file.produce_in_flight_max,
-                default.produce_in_flight_max,
-            ),
-            produce_waiting_max_bytes: size(
-                self.produce_waiting_max_bytes,
-                file.produce_waiting_max_bytes,
-                default.produce_waiting_max_bytes,
-            ),
-            produce_waiting_total_max_bytes: size(
-                self.produce_waiting_total_max_bytes,
-                file.produce_waiting_total_max_bytes,
-                default.produce_waiting_total_max_bytes,
-            ),
-            fetch_in_flight_max: count(
-                self.fetch_in_flight_max,
-                file.fetch_in_flight_max,
-                default.fetch_in_flight_max,
-            ),
-            fetch_wait_max: span(self.fetch_wait_max, file.fetch_wait_max, default.fetch_wait_max),
-            control_in_flight_max: count(
-                self.control_in_flight_max,
-                file.control_in_flight_max,
-                default.control_in_flight_max,
-            ),
-            outgoing_max_bytes: size(
-                self.outgoing_max_bytes,
-                file.outgoing_max_bytes,
-                default.outgoing_max_bytes,
-            ),
-            hello_timeout: span(self.hello_timeout, file.hello_timeout, default.hello_timeout),
-            frame_timeout: span(self.frame_timeout, file.frame_timeout, default.frame_timeout),
-            write_timeout: span(self.write_timeout, file.write_timeout, default.write_timeout),
-            idle_timeout: span(self.idle_timeout, file.idle_timeout, default.idle_timeout),
-            store: self.store.over(file.store),
-        };
+        let mut server = ServerConfig::default();
+        file.put_into(&mut server);
+        self.put_into(&mut server);
         Launch {
             server,
             port_file: self.port_file.or(file.port_file),
             log: self.log.or(file.log).unwrap_or_else(|| "info".to_owned()),
             log_format: self.log_format.or(file.log_format).unwrap_or_default(),
-            stop_timeout: span(self.stop_timeout, file.stop_timeout, STOP_TIMEOUT),
+            stop_timeout: self.stop_timeout.or(file.stop_timeout).map_or(STOP_TIMEOUT, |t| t.0),
         }
+    }
+
+    /// Sets what is said here.
+    fn put_into(&self, server: &mut ServerConfig) {
+        put(&mut server.listen, self.listen);
+        put(&mut server.data, self.data.clone());
+        put(&mut server.io_threads, self.io_threads);
+        put(&mut server.blocking_threads_max, self.blocking_threads_max);
+        put(&mut server.connections_max, self.connections_max);
+        put(&mut server.produce_in_flight_max, self.produce_in_flight_max);
+        put(&mut server.fetch_in_flight_max, self.fetch_in_flight_max);
+        put(&mut server.control_in_flight_max, self.control_in_flight_max);
+        for (limit, said) in [
+            (&mut server.frame_max_bytes, self.frame_max_bytes),
+            (&mut server.produce_waiting_max_bytes, self.produce_waiting_max_bytes),
+            (&mut server.produce_waiting_total_max_bytes, self.produce_waiting_total_max_bytes),
+            (&mut server.outgoing_max_bytes, self.outgoing_max_bytes),
+        ] {
+            put(limit, said.map(|size| size.0));
+        }
+        for (timeout, said) in [
+            (&mut server.fetch_wait_max, self.fetch_wait_max),
+            (&mut server.hello_timeout, self.hello_timeout),
+            (&mut server.frame_timeout, self.frame_timeout),
+            (&mut server.write_timeout, self.write_timeout),
+            (&mut server.idle_timeout, self.idle_timeout),
+        ] {
+            put(timeout, said.map(|span| span.0));
+        }
+        self.store.put_into(&mut server.store);
     }
 }
 
 impl StoreSettings {
-    fn over(self, file: StoreSettings) -> StoreConfig {
-        let default = StoreConfig::default();
-        let count =
-            |ours: Option<usize>, files: Option<usize>, default| ours.or(files).unwrap_or(default);
-        let span = |ours: Option<Span>, files: Option<Span>, default| {
-            ours.or(files).map_or(default, |span| span.0)
-        };
-        StoreConfig {
-            topics_max: count(self.topics_max, file.topics_max, default.topics_max),
-            group_offsets_max: count(
-                self.group_offsets_max,
-                file.group_offsets_max,
-                default.group_offsets_max,
-            ),
-            sealed_maps_max: count(
-                self.sealed_maps_max,
-                file.sealed_maps_max,
-                default.sealed_maps_max,
-            ),
-            background_threads_max: count(
-                self.background_threads_max,
-                file.background_threads_max,
-                default.background_threads_max,
-            ),
-            maintenance_every: span(
-                self.maintenance_every,
-                file.maintenance_every,
-                default.maintenance_every,
-            ),
-            group_commit_linger: span(
-                self.group_commit_linger,
-                file.group_commit_linger,
-                default.group_commit_linger,
-            ),
-        }
+    fn put_into(&self, store: &mut StoreConfig) {
+        put(&mut store.topics_max, self.topics_max);
+        put(&mut store.group_offsets_max, self.group_offsets_max);
+        put(&mut store.sealed_maps_max, self.sealed_maps_max);
+        put(&mut store.background_threads_max, self.background_threads_max);
+        put(&mut store.maintenance_every, self.maintenance_every.map(|span| span.0));
+        put(&mut store.group_commit_linger, self.group_commit_linger.map(|span| span.0));
+    }
+}
+
+fn put<T>(place: &mut T, said: Option<T>) {
+    if let Some(value) = said {
+        *place = value;
     }
 }
 

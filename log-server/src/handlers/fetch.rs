@@ -145,12 +145,18 @@ impl Fetch {
         Ok(gathered)
     }
 
-    fn readable<'a>(&self, source: &'a Source) -> Result<&'a Partition, Refusal> {
+    /// The partition, if it is there and may be read.
+    pub(crate) fn readable<'a>(&self, source: &'a Source) -> Result<&'a Partition, Refusal> {
         if let Some(grants) = &self.grants {
             let FetchPartition { topic_id, partition, epoch, .. } = source.entry;
             grants.check(topic_id, partition, epoch)?;
         }
-        source.partition.as_ref().map_err(Refusal::clone)
+        let partition = source.partition.as_ref().map_err(Refusal::clone)?;
+        // What is left of a topic that was deleted is not shown.
+        if partition.is_closed() {
+            return Err(engine::refusal_by_id(&Error::Closed { what: "topic" }));
+        }
+        Ok(partition)
     }
 
     /// Puts the reply into `out`.

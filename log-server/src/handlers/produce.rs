@@ -197,6 +197,7 @@ impl Lane {
     }
 
     fn run(&self, partition: &Partition) {
+        let _over = Over(self);
         while let Some(Waiting { head, batch, mut reply, metrics }) = self.next() {
             let written = engine::write(partition, &batch, head.expected_end);
             count(&metrics, &written, &batch);
@@ -208,5 +209,15 @@ impl Lane {
                 None => answer(written, reply),
             }
         }
+    }
+}
+
+/// Ends a lane, by a panic, too: what still waits there is answered, and nothing is put behind it.
+struct Over<'a>(&'a Lane);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        let left = self.0.0.lock().take();
+        drop(left);
     }
 }

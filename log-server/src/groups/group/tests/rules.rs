@@ -1,0 +1,1 @@
+//! Rules of a group, one by one.

@@ -1,0 +1,49 @@
+//! GroupLimits: every setting and every limit of consumer groups, with its default.
+
+use std::time::Duration;
+
+/// What groups may be and take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupLimits {
+    /// The most groups, those that have only committed something counted.
+    pub groups_max: usize,
+    /// The most members of a group.
+    pub members_max: usize,
+    /// The most topics of a member.
+    pub topics_max: usize,
+    /// The most partitions of a member's topics.
+    pub partitions_max: usize,
+    /// How long the first member of an empty group waits for others before anything is dealt.
+    pub join_window: Duration,
+    /// The shortest session timeout; a shorter one is lengthened.
+    pub session_timeout_min: Duration,
+    /// The longest session timeout; a longer one is shortened.
+    pub session_timeout_max: Duration,
+    /// How long an owner counts as alive after a restart of the server. Not less than the session
+    /// timeouts that members choose: else one may still hand records over that others have.
+    pub restart_timeout: Duration,
+    /// The longest that draining may take; a longer one is shortened.
+    pub drain_timeout_max: Duration,
+    /// The longest that partitions are kept for the next run of a member.
+    pub keep_max: Duration,
+    /// How long until what could not be written is tried again.
+    pub retry_after: Duration,
+}
+
+impl Default for GroupLimits {
+    fn default() -> GroupLimits {
+        GroupLimits {
+            groups_max: 10_000,
+            members_max: 1_000,
+            topics_max: 1_000,
+            partitions_max: 20_000,
+            join_window: Duration::from_millis(500),
+            session_timeout_min: Duration::from_millis(100),
+            session_timeout_max: Duration::from_secs(300),
+            restart_timeout: Duration::from_secs(10),
+            drain_timeout_max: Duration::from_secs(3600),
+            keep_max: Duration::from_secs(3600),
+            retry_after: Duration::from_secs(1),
+        }
+    }
+}
