@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use log_core::StartFrom;
 use log_core::clock::{Clock, SystemClock};
 use log_core::protocol::ErrorCode;
-use log_core::protocol::groups::MemberV1;
+use log_core::protocol::groups::{MEMBER_ID_MAX_BYTES, MemberV1};
 use log_core::protocol::offsets::{FetchOffsetsV1, PositionV1};
 use log_core::protocol::topics::{DescribeTopicV1, TopicV1};
+use log_core::{GroupName, StartFrom};
 use tokio::time::timeout;
 
 use super::Consumer;
@@ -21,6 +21,9 @@ use crate::backoff::random_number;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::link::Link;
+
+/// How much of the client's id is in a member id that is made up.
+const OWN_ID_MAX_BYTES: usize = 100;
 
 /// What is read.
 #[derive(Debug, Clone, Default)]
@@ -172,6 +175,16 @@ impl ConsumerBuilder {
     /// reached.
     pub async fn build(self) -> Result<Consumer> {
         self.settings.check()?;
+        if let Some(group) = &self.group {
+            GroupName::parse(group).map_err(|error| Error::invalid(error.to_string()))?;
+        }
+        if self.member_id.as_ref().is_some_and(|id| id.is_empty() || id.len() > MEMBER_ID_MAX_BYTES)
+        {
+            let most = MEMBER_ID_MAX_BYTES;
+            return Err(Error::invalid(format!(
+                "a member id has one byte at least, {most} at most"
+            )));
+        }
         match self.reading.clone() {
             Reading::Shared => self.join().await,
             Reading::Assigned(partitions) => self.read(partitions).await,
@@ -195,7 +208,11 @@ impl ConsumerBuilder {
             return Err(Error::invalid("say the topics to read"));
         }
         let random = random_number();
-        let own_id = || format!("{}-{random:016x}", self.client.config().client_id);
+        let own_id = || {
+            let mut id = self.client.config().client_id.clone();
+            id.truncate(id.floor_char_boundary(OWN_ID_MAX_BYTES));
+            format!("{id}-{random:016x}")
+        };
         let member = MemberV1 {
             group: group.clone(),
             member: self.member_id.clone().unwrap_or_else(own_id),

@@ -3,6 +3,7 @@
 //! Every commit that is asked for is answered, once: by what the server said, or after
 //! `commit_timeout`.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,13 +12,16 @@ use log_core::protocol::{ErrorCode, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::membership::Event;
+use super::membership::{Event, PartitionId};
 use super::record::Source;
 use super::settings::CommitMode;
 use super::state::{Shared, State};
 use crate::error::{Error, Result};
 use crate::link::Link;
 
+/// The most partitions of one commit: with all the ranges that each may tell of, it is within the
+/// limit of a control request.
+const PARTITIONS_MAX: usize = 200;
 /// How long after a commit of which a part may succeed later.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
@@ -51,47 +55,59 @@ pub(super) async fn run(shared: Arc<Shared>, link: Arc<Link>) {
 }
 
 async fn commit(shared: &Shared, link: &Link, waiters: Vec<oneshot::Sender<Result<()>>>) {
-    let deadline = Instant::now() + shared.settings.commit_timeout;
-    let mut refused = None;
-    let outcome = loop {
-        let Some(round) = gather(&mut shared.lock(), shared.group.as_deref()) else {
-            break Ok(());
-        };
-        let reply = link.call(&round.call, deadline).await;
-        let (again, refusal) = settle(shared, round, reply.as_ref());
-        refused = refused.or(refusal);
-        match reply {
-            Err(error) => break Err(error),
-            Ok(_) if !again => break Ok(()),
-            Ok(_) if Instant::now() + RETRY_AFTER < deadline => sleep(RETRY_AFTER).await,
-            Ok(_) => break Err(Error::TimedOut { what: "the commit".to_owned() }),
-        }
-    };
-    let outcome = outcome.and(refused.map_or(Ok(()), |refusal| Err(Error::Refused(refusal))));
+    let outcome = commit_all(shared, link).await;
     for waiter in waiters {
         // Who has gone wants no answer.
         drop(waiter.send(outcome.clone()));
     }
 }
 
-fn gather(state: &mut State, group: Option<&str>) -> Option<Round> {
+/// Commits what is done, so many partitions at a time.
+async fn commit_all(shared: &Shared, link: &Link) -> Result<()> {
+    let deadline = Instant::now() + shared.settings.commit_timeout;
+    let mut refused = None;
+    let mut after = None;
+    loop {
+        let Some(round) = gather(&mut shared.lock(), shared.group.as_deref(), after) else {
+            return refused.map_or(Ok(()), |refusal| Err(Error::Refused(refusal)));
+        };
+        let last = round.sources.last().map(|source| source.id);
+        let reply = link.call(&round.call, deadline).await;
+        let (again, refusal) = settle(shared, round, reply.as_ref());
+        refused = refused.or(refusal);
+        reply?;
+        if !again {
+            after = last;
+        } else if Instant::now() + RETRY_AFTER < deadline {
+            sleep(RETRY_AFTER).await;
+        } else {
+            return Err(Error::TimedOut { what: "the commit".to_owned() });
+        }
+    }
+}
+
+/// What there is to commit for the partitions after this one.
+fn gather(state: &mut State, group: Option<&str>, after: Option<PartitionId>) -> Option<Round> {
     let group = group?;
     let member = state.membership.as_ref().map(|membership| {
         let member = membership.member();
         (member.member.clone(), member.incarnation)
     });
     let (mut commits, mut sources) = (Vec::new(), Vec::new());
-    for owned in state.partitions.values_mut() {
-        if let Some(position) = owned.tracker.to_commit() {
-            owned.committing = true;
-            sources.push(owned.source);
-            commits.push(CommitV1 {
-                topic_id: owned.source.id.topic_id,
-                partition: owned.source.id.partition,
-                epoch: owned.epoch,
-                position,
-                metadata: String::new(),
-            });
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    for (id, owned) in state.partitions.range_mut((from, Bound::Unbounded)) {
+        let Some(position) = owned.tracker.to_commit() else { continue };
+        owned.committing = true;
+        sources.push(owned.source);
+        commits.push(CommitV1 {
+            topic_id: id.topic_id,
+            partition: id.partition,
+            epoch: owned.epoch,
+            position,
+            metadata: String::new(),
+        });
+        if sources.len() == PARTITIONS_MAX {
+            break;
         }
     }
     let call = CommitOffsetsV1 { group: group.to_owned(), member, commits };

@@ -10,7 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use log_core::OffsetRange;
 use log_core::protocol::fetch::{
-    FETCH_VERSION, FetchPartition, FetchReply, FetchRequest, FetchedPartition, GroupReader,
+    FETCH_PARTITIONS_MAX, FETCH_VERSION, FetchPartition, FetchReply, FetchRequest,
+    FetchedPartition, GroupReader,
 };
 use log_core::protocol::{self, ErrorCode, Refusal, RequestKind};
 use tokio::task::JoinSet;
@@ -108,7 +109,7 @@ fn plan(state: &mut State, shared: &Shared, first: bool, now: Duration) -> Optio
     };
     let (mut partitions, mut asked) = (Vec::new(), Vec::new());
     for owned in state.partitions.values_mut() {
-        if owned.wants_fetch(partition_bytes, now) {
+        if partitions.len() < FETCH_PARTITIONS_MAX && owned.wants_fetch(partition_bytes, now) {
             owned.fetching = true;
             asked.push((owned.source, owned.generation));
             partitions.push(FetchPartition {

@@ -22,8 +22,8 @@ pub struct ConsumerHandle {
 }
 
 impl ConsumerHandle {
-    /// Marks a record as done, in any order; returns whether that counts: not if its partition was
-    /// lost or sought away since, and the record will be handed over elsewhere, or again.
+    /// Marks a record as done, in any order; returns whether that counts: not if its partition has
+    /// gone since, and the record will be handed over elsewhere, or again.
     pub fn done(&self, record: &ConsumerRecord) -> bool {
         let offsets = log_core::OffsetRange::new(record.offset, record.offset.saturating_add(1));
         self.finish(record.source, offsets)

@@ -1,5 +1,21 @@
 //! Consumer: reads topics, alone or as a member of a group.
 //!
+//! ```no_run
+//! # async fn read() -> log_client::Result<()> {
+//! use log_client::Client;
+//! use log_core::StartFrom;
+//!
+//! let client = Client::connect("127.0.0.1:9190").await?;
+//! let builder = client.consumer().group("billing").topics(["orders"]).start(StartFrom::Earliest);
+//! let mut consumer = builder.build().await?;
+//! while let Some(record) = consumer.next().await? {
+//!     println!("{}/{}: {:?}", record.partition, record.offset, record.value);
+//! }
+//! // What was handed over is done: it is committed, and the partitions are given back.
+//! consumer.close().await
+//! # }
+//! ```
+//!
 //! Three tasks work for it, each on a connection of its own: `session` keeps up the membership,
 //! `fetcher` fills the buffers, `commits` persists what is done. What they share with the user is
 //! one state under one lock; the decisions are pure (`membership`, `committer`, `partition`).
@@ -189,6 +205,20 @@ impl Consumer {
                 Next::Wait => shared.ready.notified().await,
             }
         }
+    }
+
+    /// Persists what is done; if what was handed over need not be marked, then all of it. From
+    /// another task, [`ConsumerHandle::commit`] leaves out what is in hand.
+    ///
+    /// # Errors
+    /// As [`ConsumerHandle::commit`].
+    pub async fn commit(&mut self) -> Result<()> {
+        let shared = &self.handle.shared;
+        let send = shared.lock().user_is_back(shared.now());
+        if send {
+            shared.session.notify_one();
+        }
+        self.handle.commit().await
     }
 
     /// Ends: what was handed over counts as done and is committed, unless that is the user's to do;

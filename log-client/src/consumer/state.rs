@@ -329,10 +329,11 @@ impl State {
         if let Some(error) = &self.fatal {
             return Next::Failed(error.clone());
         }
-        let mut turn = self.first_turn();
+        let mut last = None;
         for _ in 0..self.partitions.len() {
+            let turn = last.map_or_else(|| self.first_turn(), |id| self.after(id));
             let Some(id) = turn else { break };
-            turn = self.after(id);
+            last = turn;
             let may = self.partitions.get(&id).is_some_and(|owned| self.may_hand_over(owned, now));
             let Some(owned) = self.partitions.get_mut(&id).filter(|_| may) else { continue };
             self.turn = Some(id);

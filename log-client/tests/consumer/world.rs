@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use log_client::{Client, ClientConfig, Consumer, ConsumerRecord};
-use log_core::{Record, TopicConfig, TopicName};
+use log_client::{
+    Client, ClientConfig, Consumer, ConsumerBuilder, ConsumerEvent, ConsumerHandle, ConsumerRecord,
+};
+use log_core::{Record, StartFrom, TopicConfig, TopicName};
 use log_server::{Server, ServerConfig};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
@@ -14,6 +16,8 @@ use tokio::time::timeout;
 
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const SESSION: Duration = Duration::from_secs(3);
+pub(crate) const DRAIN: Duration = Duration::from_secs(3);
 
 pub(crate) struct World {
     dir: TempDir,
@@ -156,4 +160,46 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
         }
     };
     assert!(timeout(PATIENCE, waiting).await.is_ok(), "{what}");
+}
+
+/// A member of the group `billing` on the topic `orders`, with short times.
+pub(crate) fn member(client: &Client) -> ConsumerBuilder {
+    client
+        .consumer()
+        .group("billing")
+        .topics(["orders"])
+        .start(StartFrom::Earliest)
+        .session_timeout(SESSION)
+        .drain_timeout(DRAIN)
+}
+
+/// Waits until each of so many partitions has one owner among these.
+pub(crate) async fn settled(consumers: &[&Consumer], partitions: u32) {
+    until("each partition has an owner", || {
+        let mut owned: Vec<u32> = consumers
+            .iter()
+            .flat_map(|consumer| consumer.assignment().into_iter().map(|(_, number)| number))
+            .collect();
+        owned.sort_unstable();
+        let most = consumers.iter().map(|consumer| consumer.assignment().len()).max();
+        let least = consumers.iter().map(|consumer| consumer.assignment().len()).min();
+        owned == (0..partitions).collect::<Vec<_>>() && most.unwrap() - least.unwrap() <= 1
+    })
+    .await;
+}
+
+/// The next event of this kind.
+pub(crate) async fn event(
+    handle: &ConsumerHandle,
+    wanted: impl Fn(&ConsumerEvent) -> bool,
+) -> ConsumerEvent {
+    let waiting = async {
+        loop {
+            let event = handle.next_event().await.expect("it is open");
+            if wanted(&event) {
+                return event;
+            }
+        }
+    };
+    timeout(PATIENCE, waiting).await.expect("the event in time")
 }

@@ -178,6 +178,7 @@ fn who_is_forgotten_joins_again_and_keeps_what_still_stands() {
     let at = member.deadline().unwrap();
     let (call, _) = join_in(&member.on(Event::Tick, at)).map(|(call, _)| (call, ())).unwrap();
     let call = heartbeat_in(&member.on(Event::Joined(call, join_reply()), at)).unwrap();
+    assert!(!member.may_hand_over(P0, 1, at), "a join says nothing of what is held");
     member.on(Event::HeartbeatAnswered(call, reply(1, vec![grant(P0, 1, None)])), at);
     assert!(member.may_hand_over(P0, 1, at));
 }
