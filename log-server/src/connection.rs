@@ -10,8 +10,8 @@ use log_core::protocol::frame::{FrameReader, FrameTooLong, encode_refusal};
 use log_core::protocol::hello::HELLO_LIMIT_BYTES;
 use log_core::protocol::{ErrorCode, Refusal};
 use tokio::io::AsyncReadExt;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Duration, Instant, Sleep};
 
 use crate::context::Context;

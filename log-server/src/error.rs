@@ -45,7 +45,9 @@ pub enum ServerError {
     Store(#[from] log_core::Error),
     /// Connections were still open at the deadline of a stop; they were cut off. The store was
     /// closed in order.
-    #[error("{connections} connections had not ended at the deadline of the stop, and were cut off")]
+    #[error(
+        "{connections} connections had not ended at the deadline of the stop, and were cut off"
+    )]
     StopDeadline {
         /// How many.
         connections: usize,

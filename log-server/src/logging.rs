@@ -91,7 +91,8 @@ fn tell_partition(place: &str, report: &RecoveryReport) {
     }
     if report.end_unproven {
         tracing::error!(
-            partition = place, end = report.end,
+            partition = place,
+            end = report.end,
             "the end can't be proven: the partition takes no writes until `logctl repair` decides"
         );
     }

@@ -207,10 +207,8 @@ impl Drop for Reply {
             return;
         }
         let why = "the server gave the request up before its outcome was known";
-        let frame = frame::encode_refusal(
-            &Refusal::new(ErrorCode::OutcomeUnknown, why),
-            self.correlation,
-        );
+        let frame =
+            frame::encode_refusal(&Refusal::new(ErrorCode::OutcomeUnknown, why), self.correlation);
         self.finish(|out| out.put(&frame));
     }
 }

@@ -62,8 +62,7 @@ impl Server {
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         // Listening again only makes the queue longer.
-        rustix::net::listen(&listener, listener::BACKLOG)
-            .map_err(|error| listen(error.into()))?;
+        rustix::net::listen(&listener, listener::BACKLOG).map_err(|error| listen(error.into()))?;
         let address = listener.local_addr().map_err(listen)?;
         let context = Arc::new(Context {
             coordinator: Coordinator::new(),

@@ -70,9 +70,8 @@ impl Session {
             return self.refuse(&Refusal::new(ErrorCode::UnsupportedRequest, why), correlation);
         };
         if version < min || version > max {
-            let why = format!(
-                "this server knows versions {min} to {max} of {kind:?}, and not {version}"
-            );
+            let why =
+                format!("this server knows versions {min} to {max} of {kind:?}, and not {version}");
             let refusal = Refusal::new(ErrorCode::UnsupportedVersion, why);
             let refusal = refusal.with_numbers(&[u64::from(min), u64::from(max)]);
             return self.refuse(&refusal, correlation);

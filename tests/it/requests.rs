@@ -122,24 +122,11 @@ fn fetch(topic_id: u128, from: u64) -> FetchRequest {
 
 /// A right request of each kind, as its body.
 fn requests(topic_id: u128) -> Vec<(RequestKind, Vec<u8>)> {
-    fn body<C: Call>(call: &C) -> (RequestKind, Vec<u8>) {
-        (C::KIND, body_of(&encode_call(call, 0)).to_vec())
-    }
-    let (name, group) = (TOPIC.to_owned(), "g".to_owned());
-    let member = groups::MemberV1 { group: group.clone(), member: "m".to_owned(), incarnation: 1 };
+    let name = TOPIC.to_owned();
     let start = offsets::StartV1 { kind: 0, value: 0 };
     let config = TopicConfigV1::from(&TopicConfig::default());
     let head = ProduceHead { topic_id, partition: 0, acks: Acks::Synced, expected_end: None };
-    let held = groups::HeldV1 { topic_id, partition: 0, epoch: 1, draining: false };
-    let position = offsets::PositionV1 { offset: 0, settled: vec![(1, 2)] };
-    let commit = offsets::CommitV1 {
-        topic_id,
-        partition: 0,
-        epoch: 0,
-        position: position.clone(),
-        metadata: "x".to_owned(),
-    };
-    vec![
+    let of_topics = vec![
         body(&hello::HelloV1 { client_id: "c".to_owned(), software: "s".to_owned() }),
         body(&metrics::MetricsV1 {}),
         (RequestKind::Produce, [head.encode().as_slice(), &batch()].concat()),
@@ -156,6 +143,28 @@ fn requests(topic_id: u128) -> Vec<(RequestKind, Vec<u8>)> {
         body(&topics::AlterTopicV1 { name: "nobody".to_owned(), config }),
         body(&topics::AddPartitionsV1 { name: name.clone(), total: 1 }),
         body(&topics::TrimPartitionV1 { name: name.clone(), partition: 0, before: 0 }),
+    ];
+    [of_topics, group_requests(topic_id)].concat()
+}
+
+fn body<C: Call>(call: &C) -> (RequestKind, Vec<u8>) {
+    (C::KIND, body_of(&encode_call(call, 0)).to_vec())
+}
+
+fn group_requests(topic_id: u128) -> Vec<(RequestKind, Vec<u8>)> {
+    let (name, group) = (TOPIC.to_owned(), "g".to_owned());
+    let member = groups::MemberV1 { group: group.clone(), member: "m".to_owned(), incarnation: 1 };
+    let start = offsets::StartV1 { kind: 0, value: 0 };
+    let held = groups::HeldV1 { topic_id, partition: 0, epoch: 1, draining: false };
+    let position = offsets::PositionV1 { offset: 0, settled: vec![(1, 2)] };
+    let commit = offsets::CommitV1 {
+        topic_id,
+        partition: 0,
+        epoch: 0,
+        position: position.clone(),
+        metadata: "x".to_owned(),
+    };
+    vec![
         body(&groups::JoinGroupV1 {
             member: member.clone(),
             topics: vec![name.clone()],

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -147,7 +147,7 @@ pub fn wait_for<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> O
         if found.is_some() || shared_nanos() > deadline {
             return found;
         }
-        let guard = never.lock().expect("nobody else has it");
+        let guard = never.lock().unwrap_or_else(PoisonError::into_inner);
         drop(changes.wait_timeout(guard, TICK));
     }
 }

@@ -231,8 +231,7 @@ impl Shared {
             if segment.name().base >= readable_end {
                 break;
             }
-            let found =
-                segment.first_at_or_after(time, from, readable_end, self.expanded_max())?;
+            let found = segment.first_at_or_after(time, from, readable_end, self.expanded_max())?;
             if found.is_some() {
                 return Ok(found);
             }

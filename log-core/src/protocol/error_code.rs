@@ -260,6 +260,7 @@ impl From<&Error> for Refusal {
             }
             Error::OffsetWentBack { committed, offset, .. } => vec![*committed, *offset],
             Error::OffsetBeyondEnd { offset, end, .. } => vec![*offset, *end],
+            Error::GrantWentBack { granted, .. } => vec![*granted],
             _ => Vec::new(),
         };
         let refusal = Refusal::new(ErrorCode::from(error), error.to_string());

@@ -193,7 +193,8 @@ impl Settings {
         let span = |ours: Option<Span>, files: Option<Span>, default| {
             ours.or(files).map_or(default, |span| span.0)
         };
-        let count = |ours: Option<u32>, files: Option<u32>, default| ours.or(files).unwrap_or(default);
+        let count =
+            |ours: Option<u32>, files: Option<u32>, default| ours.or(files).unwrap_or(default);
         let server = ServerConfig {
             listen: self.listen.or(file.listen).unwrap_or(default.listen),
             data: self.data.or(file.data).unwrap_or(default.data),
@@ -261,9 +262,8 @@ impl Settings {
 impl StoreSettings {
     fn over(self, file: StoreSettings) -> StoreConfig {
         let default = StoreConfig::default();
-        let count = |ours: Option<usize>, files: Option<usize>, default| {
-            ours.or(files).unwrap_or(default)
-        };
+        let count =
+            |ours: Option<usize>, files: Option<usize>, default| ours.or(files).unwrap_or(default);
         let span = |ours: Option<Span>, files: Option<Span>, default| {
             ours.or(files).map_or(default, |span| span.0)
         };

@@ -205,7 +205,8 @@ fn fits(fetched: Fetched, frame_max: usize) -> Result<Fetched, Refusal> {
     if actual <= limit {
         return Ok(fetched);
     }
-    let error = Error::TooLarge { what: "batch (raise the server's frame_max_bytes)", actual, limit };
+    let error =
+        Error::TooLarge { what: "batch (raise the server's frame_max_bytes)", actual, limit };
     Err(Refusal::from(&error))
 }
 

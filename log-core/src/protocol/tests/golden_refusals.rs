@@ -63,6 +63,17 @@ fn errors() -> Vec<(Error, ErrorCode, Vec<u64>)> {
         committed: 8,
         offset: 5,
     };
+    let (settled, grant, nowhere) = (
+        Error::IllegalSettled { group: group.clone(), topic: topic(), partition: 0, why: "w" },
+        Error::GrantWentBack {
+            group: group.clone(),
+            topic: topic(),
+            partition: 0,
+            granted: 6,
+            epoch: 5,
+        },
+        Error::NoPosition { group: group.clone(), topic: topic(), partition: 0 },
+    );
     let beyond = Error::OffsetBeyondEnd { group, topic: topic(), partition: 0, offset: 9, end: 7 };
     let config = Error::IllegalConfig { setting: "partitions", why: "0".to_owned() };
     vec![
@@ -96,6 +107,10 @@ fn errors() -> Vec<(Error, ErrorCode, Vec<u64>)> {
         (Error::StaleTopic(topic()), ErrorCode::StaleTopic, vec![]),
         (Error::CatalogDamaged { path: path(), fault }, ErrorCode::Corrupt, vec![]),
         (Error::Closed { what: "topic" }, ErrorCode::Closed, vec![]),
+        (Error::UnknownTopicId(7), ErrorCode::StaleTopic, vec![]),
+        (settled, ErrorCode::Malformed, vec![]),
+        (grant, ErrorCode::StaleGrant, vec![6]),
+        (nowhere, ErrorCode::Malformed, vec![]),
     ]
 }
 
@@ -128,6 +143,10 @@ fn place(error: &Error) -> usize {
         Error::StaleTopic(_) => 23,
         Error::CatalogDamaged { .. } => 24,
         Error::Closed { .. } => 25,
+        Error::UnknownTopicId(_) => 26,
+        Error::IllegalSettled { .. } => 27,
+        Error::GrantWentBack { .. } => 28,
+        Error::NoPosition { .. } => 29,
     }
 }
 
