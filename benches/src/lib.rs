@@ -4,11 +4,14 @@ pub mod controls;
 pub mod device;
 pub mod engine;
 pub mod peers;
+pub mod process;
 pub mod raw_map;
+pub mod servers;
 pub mod stats;
 pub mod stopwatch;
 pub mod threads;
 pub mod warm;
+pub mod wire;
 pub mod work;
 
 /// What any of it may fail with; it ends the run and is shown to a person.

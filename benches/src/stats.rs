@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::Outcome;
+
 /// A measured figure: the median of its rounds, and the lowest and highest of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
@@ -47,6 +49,17 @@ impl Latencies {
         self.nanos.push(u32::try_from(took.as_nanos()).unwrap_or(u32::MAX));
     }
 
+    /// What the middle and the hundredth slowest took.
+    ///
+    /// # Errors
+    /// If none was noted.
+    pub fn percentiles(mut self) -> Outcome<Percentiles> {
+        self.nanos.sort_unstable();
+        let last = self.nanos.len().checked_sub(1).ok_or("no call was noted")?;
+        let micros = |at: usize| f64::from(self.nanos[at]) / 1e3;
+        Ok(Percentiles { p50_micros: micros(last / 2), p99_micros: micros(last - last / 100) })
+    }
+
     /// What the tail looks like.
     ///
     /// # Panics
@@ -66,6 +79,15 @@ impl Latencies {
             calls: self.nanos.len(),
         }
     }
+}
+
+/// What most calls stayed below.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Percentiles {
+    /// Half of the calls took no longer.
+    pub p50_micros: f64,
+    /// All but one of a hundred took no longer.
+    pub p99_micros: f64,
 }
 
 /// The slowest of many calls.
@@ -92,6 +114,17 @@ mod tests {
         assert_eq!(of(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(Figure::of(&[7.0]), Some(Figure { median: 7.0, low: 7.0, high: 7.0 }));
+    }
+
+    #[test]
+    fn percentiles_are_of_all_calls() {
+        let mut latencies = Latencies::with_room(101);
+        for micros in (0..=100).rev() {
+            latencies.note(Duration::from_micros(micros));
+        }
+        let percentiles = latencies.percentiles().unwrap();
+        assert_eq!((percentiles.p50_micros, percentiles.p99_micros), (50.0, 99.0));
+        assert!(Latencies::with_room(1).percentiles().is_err());
     }
 
     #[test]

@@ -30,6 +30,15 @@ impl Payload {
         Payload { bytes, record_bytes }
     }
 
+    /// Messages of this length, without keys.
+    ///
+    /// # Panics
+    /// If it is shorter than a key would be.
+    #[must_use]
+    pub fn of_messages(message_bytes: usize) -> Payload {
+        Payload::of_values(message_bytes - KEY_BYTES)
+    }
+
     /// Key and value in one piece, as a message for those who know no keys.
     #[must_use]
     pub fn messages(&self) -> Vec<&[u8]> {

@@ -67,17 +67,33 @@ impl BareLog {
     /// If there is no space.
     #[inline]
     pub fn append(&mut self, records: &[Record<'_>]) -> Outcome<()> {
-        let len = encoded_len(records, NOW);
+        let (position, end) = (self.position, self.end);
+        self.write(encoded_len(records, NOW), |batch| {
+            encode_into(batch, records, NOW);
+            let stamps = Stamp { base_offset: end, append_time: NOW, durable_end: 0, epoch: 1 };
+            stamp(batch, stamps, seed_at(SEED, position as u64));
+        })?;
+        self.end += records.len() as u64;
+        Ok(())
+    }
+
+    /// Copies in a batch that was encoded and stamped elsewhere; its records are not counted.
+    ///
+    /// # Errors
+    /// If there is no space.
+    #[inline]
+    pub fn store(&mut self, batch: &[u8]) -> Outcome<()> {
+        self.write(batch.len(), |bytes| bytes.copy_from_slice(batch))
+    }
+
+    #[inline]
+    fn write(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> Outcome<()> {
         let next = self.position + len;
         if next > self.map.ahead().allocated() || next > self.map.ahead().populated() {
             self.prepare(next)?;
         }
-        let batch = self.map.bytes_mut(self.position, len);
-        encode_into(batch, records, NOW);
-        let stamps = Stamp { base_offset: self.end, append_time: NOW, durable_end: 0, epoch: 1 };
-        stamp(batch, stamps, seed_at(SEED, self.position as u64));
+        write(self.map.bytes_mut(self.position, len));
         self.position = next;
-        self.end += records.len() as u64;
         if let Some(preparer) = &self.preparer {
             preparer.has_come_to(next);
         }

@@ -7,5 +7,5 @@ mod sync;
 
 pub use append::{BareLog, append, append_noting};
 pub use open::walk_and_sync;
-pub use read::{read_one, scan};
-pub use sync::{BareFile, one_batch};
+pub use read::{Walked, read_one, scan, walk};
+pub use sync::{BareFile, BareFiles, one_batch};

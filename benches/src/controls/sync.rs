@@ -45,6 +45,39 @@ impl BareFile {
     }
 }
 
+/// Files that are filled one after the other, all made beforehand.
+#[derive(Debug)]
+pub struct BareFiles {
+    files: Vec<BareFile>,
+    current: usize,
+}
+
+impl BareFiles {
+    /// As many new ones in `dir` as hold so many bytes, and one more.
+    ///
+    /// # Errors
+    /// If they can't be made, or there is no space.
+    pub fn create(dir: &Path, bytes: u64) -> Outcome<BareFiles> {
+        let create = |number: u64| BareFile::create(&dir.join(number.to_string()));
+        let files = (0..=bytes.div_ceil(FILE_BYTES)).map(create).collect::<Outcome<_>>()?;
+        Ok(BareFiles { files, current: 0 })
+    }
+
+    /// Writes the bytes, and waits until they are on disk.
+    ///
+    /// # Errors
+    /// If that fails.
+    ///
+    /// # Panics
+    /// If there are more than was said.
+    pub fn append(&mut self, bytes: &[u8]) -> Outcome<()> {
+        if self.files[self.current].position + bytes.len() as u64 > FILE_BYTES {
+            self.current += 1;
+        }
+        self.files[self.current].append(bytes)
+    }
+}
+
 /// The bytes that the engine stores for these records.
 #[must_use]
 pub fn one_batch(records: &[Record<'_>]) -> Vec<u8> {

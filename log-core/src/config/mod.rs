@@ -51,7 +51,7 @@ pub const COMMIT_METADATA_LIMIT_BYTES: usize = 4096;
 /// The most ranges above a committed offset that can be settled.
 pub const SETTLED_RANGES_LIMIT: usize = 1_024;
 /// The longest id of a member of a group.
-pub const MEMBER_ID_LIMIT_BYTES: usize = 256;
+pub const MEMBER_ID_LIMIT_BYTES: usize = 200;
 
 /// When an append is acknowledged.
 ///

@@ -240,8 +240,9 @@ impl From<&Error> for ErrorCode {
             Error::OffsetWentBack { .. } => ErrorCode::OffsetWentBack,
             Error::OffsetBeyondEnd { .. } => ErrorCode::OffsetBeyondEnd,
             Error::StaleTopic(_) | Error::UnknownTopicId(_) => ErrorCode::StaleTopic,
-            Error::GrantWentBack { .. } => ErrorCode::StaleGrant,
-            Error::NoPosition { .. } | Error::IllegalSettled { .. } => ErrorCode::Malformed,
+            Error::IllegalSettled { .. } => ErrorCode::Malformed,
+            // A partition without a position was given to nobody.
+            Error::GrantWentBack { .. } | Error::NoPosition { .. } => ErrorCode::StaleGrant,
             Error::Closed { .. } => ErrorCode::Closed,
             Error::Io { .. } | Error::Locked { .. } | Error::NoStore { .. } => ErrorCode::Io,
         }
@@ -258,9 +259,9 @@ impl From<&Error> for Refusal {
             Error::SequenceGap { expected, actual, .. } => {
                 vec![u64::from(*expected), u64::from(*actual)]
             }
+            Error::GrantWentBack { granted, .. } => vec![*granted],
             Error::OffsetWentBack { committed, offset, .. } => vec![*committed, *offset],
             Error::OffsetBeyondEnd { offset, end, .. } => vec![*offset, *end],
-            Error::GrantWentBack { granted, .. } => vec![*granted],
             _ => Vec::new(),
         };
         let refusal = Refusal::new(ErrorCode::from(error), error.to_string());

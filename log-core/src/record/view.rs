@@ -112,18 +112,7 @@ impl Body<'_> {
     #[must_use]
     #[inline]
     pub fn records(&self) -> Records<'_> {
-        let header = &self.header;
-        let append_time = header.attributes & attributes::APPEND_TIME != 0;
-        Records {
-            rest: &self.bytes,
-            index: 0,
-            count: header.record_count,
-            next_delta: 0,
-            last_delta: header.last_offset_delta,
-            base_offset: header.base_offset,
-            base_timestamp: header.base_timestamp,
-            append_time: append_time.then_some(header.append_time),
-        }
+        Records::of(&self.header, &self.bytes)
     }
 
     /// The record at `offset`, if it is in the batch. Those before it are stepped over by their
@@ -178,6 +167,14 @@ impl Body<'_> {
     }
 }
 
+impl<'a> Body<'a> {
+    /// The records as bytes: borrowed still, if they were not compressed.
+    #[must_use]
+    pub fn into_bytes(self) -> Cow<'a, [u8]> {
+        self.bytes
+    }
+}
+
 /// The records of a batch. After an error it ends.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
@@ -211,6 +208,23 @@ impl<'a> Iterator for Records<'a> {
 }
 
 impl<'a> Records<'a> {
+    /// The records of the batch with this header, in its body as [`Body::into_bytes`] gives it.
+    #[must_use]
+    #[inline]
+    pub fn of(header: &BatchHeader, bytes: &'a [u8]) -> Records<'a> {
+        let append_time = header.attributes & attributes::APPEND_TIME != 0;
+        Records {
+            rest: bytes,
+            index: 0,
+            count: header.record_count,
+            next_delta: 0,
+            last_delta: header.last_offset_delta,
+            base_offset: header.base_offset,
+            base_timestamp: header.base_timestamp,
+            append_time: append_time.then_some(header.append_time),
+        }
+    }
+
     #[inline(always)]
     fn read_record(&mut self) -> Result<RecordView<'a>, Malformed> {
         let length = read_count(&mut self.rest)? as usize;

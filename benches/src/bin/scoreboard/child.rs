@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use benches::work::{Payload, in_batches};
-use benches::{Outcome, engine};
+use benches::{Outcome, engine, servers};
 use log_core::config::FlushPolicy;
 
 /// The first argument of a child.
@@ -56,9 +56,29 @@ pub(crate) fn private_mebibytes(dir: &Path, log_bytes: u64) -> Outcome<f64> {
     Ok(f64::from(said.trim().parse::<u32>()?) / 1024.0)
 }
 
-fn start(words: &[&str]) -> Outcome<Child> {
+/// A child that is the other side of a raw control, which stores what it is brought.
+pub(crate) fn raw_store(dir: &Path) -> Outcome<Command> {
+    command(&["raw-store", text(&dir.join("log"))?])
+}
+
+/// The same, which answers on so many connections.
+pub(crate) fn raw_exchange(connections: usize, frame_bytes: usize) -> Outcome<Command> {
+    command(&["raw-exchange", &connections.to_string(), &frame_bytes.to_string()])
+}
+
+/// The same, which passes on what comes.
+pub(crate) fn raw_relay(frame_bytes: usize) -> Outcome<Command> {
+    command(&["raw-relay", &frame_bytes.to_string()])
+}
+
+fn command(words: &[&str]) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    Ok(command.arg(WORD).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
+    command.arg(WORD).args(words);
+    Ok(command)
+}
+
+fn start(words: &[&str]) -> Outcome<Child> {
+    Ok(command(words)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
 }
 
 /// SIGKILL: nothing of the child gets to run again.
@@ -78,6 +98,19 @@ pub(crate) fn run(words: &[String]) -> Outcome<()> {
     match words[..] {
         ["fill", dir, segment_bytes] => fill(Path::new(dir), segment_bytes.parse()?),
         ["touch", dir] => touch(Path::new(dir)),
+        ["raw-store", path] => {
+            end_with_the_parent();
+            servers::raw::serve_store(&mut io::stdout(), Path::new(path))
+        }
+        ["raw-exchange", connections, frame_bytes] => {
+            end_with_the_parent();
+            let (connections, frame_bytes) = (connections.parse()?, frame_bytes.parse()?);
+            servers::raw::serve_exchange(&mut io::stdout(), connections, frame_bytes)
+        }
+        ["raw-relay", frame_bytes] => {
+            end_with_the_parent();
+            servers::raw::serve_relay(&mut io::stdout(), frame_bytes.parse()?)
+        }
         ["memory", dir, log_bytes] => memory(Path::new(dir), log_bytes.parse()?),
         _ => Err("a child of the scoreboard is told what to do by the scoreboard".into()),
     }
@@ -129,6 +162,15 @@ fn memory(dir: &Path, log_bytes: u64) -> Outcome<()> {
     most = most.max(private_kibibytes()?);
     writeln!(io::stdout(), "{most}")?;
     Ok(())
+}
+
+/// Ends this process when whoever started it is gone, whatever it waits for.
+fn end_with_the_parent() {
+    std::thread::spawn(|| {
+        // At its end or at an error, nobody holds the other end.
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
 }
 
 /// Resident memory of this process that no file stands behind.

@@ -27,10 +27,20 @@ impl<'a> Contest<'a> {
     }
 
     /// Runs the rounds. Before each turn, as much memory is touched and freed as it will use.
-    pub(crate) fn run(mut self, scene: &Scene, memory_bytes: u64) -> Outcome<Measured> {
+    pub(crate) fn run(self, scene: &Scene, memory_bytes: u64) -> Outcome<Measured> {
+        self.run_rounds(scene, memory_bytes, ROUNDS)
+    }
+
+    /// The same with another number of rounds.
+    pub(crate) fn run_rounds(
+        mut self,
+        scene: &Scene,
+        memory_bytes: u64,
+        rounds: usize,
+    ) -> Outcome<Measured> {
         let mut sides = self.sides.iter().map(|(name, _)| (*name, Vec::new())).collect::<Vec<_>>();
         let count = self.sides.len();
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             // Another one begins each time.
             for turn in 0..count {
                 let which = (round + turn) % count;

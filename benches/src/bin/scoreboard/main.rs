@@ -11,7 +11,7 @@ mod scene;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use benches::{Outcome, peers};
+use benches::{Outcome, peers, servers};
 use clap::Parser;
 
 use args::Args;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         return told(child::run(rest));
     }
     let args = Args::parse();
-    if args.peers && peers::ALL.is_empty() {
+    if args.peers && peers::ALL.is_empty() && areas::need_built_in_peers(&args.areas) {
         let how = "cargo run --release -p benches --features peers --bin scoreboard -- ";
         eprintln!("error: --peers needs the peers built in:\n\n  {how}{}", words.join(" "));
         return ExitCode::from(USAGE);
@@ -38,6 +38,11 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Outcome<()> {
     let scene = Scene::new(args)?;
+    if args.peers && areas::chosen(&args.areas).any(areas::Plan::is_of_servers) {
+        for server in servers::PEERS.iter().filter(|server| server.installed().is_none()) {
+            eprintln!("{server:?} is left out: it is not installed");
+        }
+    }
     let mut out = io::stdout().lock();
     if !args.json {
         writeln!(out, "{}", report::head())?;

@@ -97,7 +97,7 @@ fn described(bar: &Bar) -> String {
 }
 
 fn columns([id, unit, ours, control, ratio, bars]: [&str; 6]) -> String {
-    let line = format!("{id:<14} {unit:<26} {ours:<22} {control:<22} {ratio:>6}  {bars}");
+    let line = format!("{id:<17} {unit:<26} {ours:<22} {control:<22} {ratio:>6}  {bars}");
     line.trim_end().to_owned()
 }
 

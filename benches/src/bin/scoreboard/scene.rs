@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use benches::{Outcome, peers};
+use benches::{Outcome, peers, servers};
 use tempfile::TempDir;
 
 use crate::args::Args;
@@ -17,6 +17,8 @@ pub(crate) struct Scene {
     quick: bool,
     /// The peers that take part.
     pub(crate) peers: &'static [peers::Entry],
+    /// The same of servers: those that are installed.
+    pub(crate) servers: Vec<&'static servers::Entry>,
 }
 
 impl Scene {
@@ -26,7 +28,10 @@ impl Scene {
         // Absolute: children may run elsewhere.
         let base =
             tempfile::Builder::new().prefix("scoreboard-").tempdir_in(dir.canonicalize()?)?;
-        Ok(Scene { base, quick: args.quick, peers: if args.peers { peers::ALL } else { &[] } })
+        let peers = if args.peers { peers::ALL } else { &[] };
+        let servers = if args.peers { servers::PEERS } else { &[] };
+        let servers = servers.iter().filter(|server| server.installed().is_some()).collect();
+        Ok(Scene { base, quick: args.quick, peers, servers })
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -36,6 +41,11 @@ impl Scene {
     /// An empty directory, for as long as the result lives.
     pub(crate) fn fresh_dir(&self) -> Outcome<TempDir> {
         Ok(tempfile::tempdir_in(self.dir())?)
+    }
+
+    /// Whether it is for a look only.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick
     }
 
     /// That many, or a tenth of them.

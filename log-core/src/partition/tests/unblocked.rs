@@ -134,7 +134,8 @@ fn resident(dir: &Path) -> u64 {
     let mut ours = false;
     let mut bytes = 0;
     for line in maps.lines() {
-        if line.contains('/') {
+        // A map begins with its addresses; what is said of it has names that end in a colon.
+        if line.split(' ').next().is_some_and(|first| !first.ends_with(':')) {
             ours = line.contains(dir.to_str().unwrap());
         } else if let Some(rest) = line.strip_prefix("Rss:").filter(|_| ours) {
             bytes += rest.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024;

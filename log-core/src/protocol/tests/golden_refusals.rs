@@ -110,7 +110,7 @@ fn errors() -> Vec<(Error, ErrorCode, Vec<u64>)> {
         (Error::UnknownTopicId(7), ErrorCode::StaleTopic, vec![]),
         (settled, ErrorCode::Malformed, vec![]),
         (grant, ErrorCode::StaleGrant, vec![6]),
-        (nowhere, ErrorCode::Malformed, vec![]),
+        (nowhere, ErrorCode::StaleGrant, vec![]),
     ]
 }
 

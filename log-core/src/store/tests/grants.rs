@@ -142,7 +142,7 @@ fn what_makes_no_sense_is_refused_with_all_that_came_with_it() {
     let error = refused(Some(on(60, &many)), None);
     assert!(matches!(error, Error::TooLarge { limit: 1_024, .. }), "{error:?}");
     let error = refused(None, Some(held(1, &long)));
-    assert!(matches!(error, Error::TooLarge { limit: 256, .. }), "{error:?}");
+    assert!(matches!(error, Error::TooLarge { limit: 200, .. }), "{error:?}");
     assert!(matches!(refused(Some(on(49, &[])), None), Error::OffsetWentBack { .. }));
     let (sender, receiver) = std::sync::mpsc::channel();
     let going_back = change(&t, 1, Some(on(49, &[])), None);

@@ -1,9 +1,13 @@
 //! Areas: what can be run, by area and by row.
 
 mod append;
+mod latency;
 mod memory;
 mod open;
 mod read;
+mod server;
+mod server_memory;
+mod server_restart;
 mod sync;
 mod sync_bytes;
 
@@ -15,12 +19,21 @@ use crate::row::Row;
 use crate::scene::Scene;
 
 const ALL: &str = "all";
+const SERVER: &str = "server";
+const LATENCY: &str = "latency";
 
 /// A row, and how it is measured.
 pub(crate) struct Plan {
     pub(crate) id: &'static str,
     area: &'static str,
     pub(crate) run: fn(&Scene) -> Outcome<Row>,
+}
+
+impl Plan {
+    /// Whether it is about servers: their peers are programs, not crates.
+    pub(crate) fn is_of_servers(&self) -> bool {
+        self.area == SERVER || self.area == LATENCY
+    }
 }
 
 const PLANS: &[Plan] = &[
@@ -38,6 +51,18 @@ const PLANS: &[Plan] = &[
     Plan { id: "open-kill", area: "open", run: open::after_a_kill },
     Plan { id: "open-1000", area: "open", run: open::a_thousand_partitions },
     Plan { id: "memory", area: "open", run: memory::private },
+    Plan { id: "produce", area: SERVER, run: server::produce },
+    Plan { id: "produce-1k", area: SERVER, run: server::produce_a_kibibyte },
+    Plan { id: "produce-synced", area: SERVER, run: server::produce_synced },
+    Plan { id: "consume", area: SERVER, run: server::consume },
+    Plan { id: "conns-16", area: SERVER, run: server::sixteen_connections },
+    Plan { id: "conns-16-synced", area: SERVER, run: server::sixteen_connections_synced },
+    Plan { id: "server-cpu", area: SERVER, run: server::cpu_time },
+    Plan { id: "server-memory", area: SERVER, run: server_memory::private },
+    Plan { id: "restart", area: SERVER, run: server_restart::to_first_fetch },
+    Plan { id: "consume-restarted", area: SERVER, run: server_restart::consume },
+    Plan { id: "e2e-1k", area: LATENCY, run: latency::a_thousand_a_second },
+    Plan { id: "e2e-20k", area: LATENCY, run: latency::twenty_thousand_a_second },
 ];
 
 /// Everything that can be asked for.
@@ -57,6 +82,11 @@ pub(crate) fn chosen(asked: &[String]) -> impl Iterator<Item = &'static Plan> {
     let asked = asked.iter().cloned().collect::<BTreeSet<_>>();
     let is_asked = move |name: &str| asked.contains(name);
     PLANS.iter().filter(move |plan| is_asked(ALL) || is_asked(plan.area) || is_asked(plan.id))
+}
+
+/// Whether any of it has peers that must have been built in.
+pub(crate) fn need_built_in_peers(asked: &[String]) -> bool {
+    chosen(asked).any(|plan| !plan.is_of_servers())
 }
 
 #[cfg(test)]

@@ -1,0 +1,270 @@
+//! Consumer: reads topics, alone or as a member of a group.
+//!
+//! Three tasks work for it, each on a connection of its own: `session` keeps up the membership,
+//! `fetcher` fills the buffers, `commits` persists what is done. What they share with the user is
+//! one state under one lock; the decisions are pure (`membership`, `committer`, `partition`).
+
+mod builder;
+mod commits;
+#[doc(hidden)]
+pub mod committer;
+mod event;
+mod fetcher;
+mod handle;
+#[doc(hidden)]
+pub mod membership;
+mod partition;
+mod record;
+mod session;
+mod settings;
+mod state;
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use log_core::OffsetRange;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+pub use builder::ConsumerBuilder;
+pub use event::{ConsumerEvent, SkipReason, TopicPartition};
+pub use handle::ConsumerHandle;
+pub use membership::LostReason;
+pub use record::{ConsumerHeader, ConsumerRecord, Records, RecordsIter};
+pub use settings::{CommitMode, OnCorrupt, OutOfRange};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use membership::Event;
+use partition::{Found, Owned, Run};
+use record::Source;
+use state::{Next, Shared};
+
+/// Reads records. What a [`ConsumerHandle`] does, it does as well. Dropped without `close`, its
+/// connections close, and nothing more is committed.
+#[derive(Debug)]
+pub struct Consumer {
+    handle: ConsumerHandle,
+    /// Of a run that is committed already: they go to the user, whatever happens.
+    committed: std::vec::IntoIter<ConsumerRecord>,
+    _tasks: JoinSet<()>,
+}
+
+impl Deref for Consumer {
+    type Target = ConsumerHandle;
+
+    fn deref(&self) -> &ConsumerHandle {
+        &self.handle
+    }
+}
+
+impl Consumer {
+    fn start(client: &Client, shared: Arc<Shared>) -> Consumer {
+        let mut tasks = JoinSet::new();
+        if shared.lock().membership.is_some() {
+            tasks.spawn(session::run(Arc::clone(&shared), client.new_link()));
+        }
+        tasks.spawn(fetcher::run(Arc::clone(&shared), client.new_link()));
+        let link = client.new_link();
+        if shared.group.is_some() {
+            tasks.spawn(commits::run(Arc::clone(&shared), Arc::clone(&link)));
+        }
+        let handle = ConsumerHandle { shared, link };
+        Consumer { handle, committed: Vec::new().into_iter(), _tasks: tasks }
+    }
+
+    /// A handle for other tasks.
+    #[must_use]
+    pub fn handle(&self) -> ConsumerHandle {
+        self.handle.clone()
+    }
+
+    /// Waits until the group has taken this member in.
+    async fn admitted(&self) -> Result<()> {
+        let shared = &self.handle.shared;
+        loop {
+            let changed = shared.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let state = shared.lock();
+                if let Some(error) = &state.fatal {
+                    return Err(error.clone());
+                }
+                let membership = state.membership.as_ref();
+                if membership.is_none_or(membership::Membership::was_admitted) {
+                    return Ok(());
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// The next record; waits for one. None once the consumer was stopped. Giving up waiting loses
+    /// nothing, unless records are committed before they are handed over.
+    ///
+    /// # Errors
+    /// `Refused`: `Fenced` if another process has taken over this member's id, for good;
+    /// `OffsetOutOfRange` and `Corrupt`, of a partition that stands still then. `Protocol`. At most
+    /// once: why the commit failed.
+    pub async fn next(&mut self) -> Result<Option<ConsumerRecord>> {
+        if self.handle.shared.settings.mode != CommitMode::AtMostOnce {
+            let span = |record: &ConsumerRecord| {
+                (record.source, OffsetRange::new(record.offset, record.offset.saturating_add(1)))
+            };
+            return self.take(Owned::take_record, span).await;
+        }
+        loop {
+            if let Some(record) = self.committed.next() {
+                return Ok(Some(record));
+            }
+            let Some(records) = self.next_batch().await? else { return Ok(None) };
+            self.committed = records.to_owned_records()?.into_iter();
+        }
+    }
+
+    /// The next run of one partition's records: the fast way. Waits for one; none once the consumer
+    /// was stopped.
+    ///
+    /// # Errors
+    /// As [`Consumer::next`].
+    pub async fn next_batch(&mut self) -> Result<Option<Records>> {
+        let span = |records: &Records| (records.source, records.offsets);
+        loop {
+            let Some(records) = self.take(Owned::take_run, span).await? else { return Ok(None) };
+            if self.handle.shared.settings.mode != CommitMode::AtMostOnce
+                || self.commit_first(&records).await?
+            {
+                return Ok(Some(records));
+            }
+        }
+    }
+
+    /// Commits a run before it is handed over; whether that was done. If not, the partition was
+    /// taken away, and the run is another's.
+    async fn commit_first(&self, records: &Records) -> Result<bool> {
+        self.handle.done_run(records);
+        let outcome = self.handle.commit().await;
+        let state = self.handle.shared.lock();
+        let owned = state.partitions.get(&records.source.id);
+        match owned.filter(|owned| owned.source == records.source) {
+            Some(owned) if owned.tracker.committed_offset() >= records.offsets.end => Ok(true),
+            Some(_) => outcome.map(|()| false),
+            None => Ok(false),
+        }
+    }
+
+    async fn take<T>(
+        &mut self,
+        take: impl Fn(&mut Owned, Duration) -> Found<T>,
+        span: impl Fn(&T) -> (Source, OffsetRange),
+    ) -> Result<Option<T>> {
+        let shared = &self.handle.shared;
+        loop {
+            let now = shared.now();
+            let (next, send, wake) = {
+                let mut state = shared.lock();
+                let send = state.user_is_back(now);
+                let next = state.next(now, &take, &span);
+                (next, send, std::mem::take(&mut state.wake_fetch))
+            };
+            if send {
+                shared.session.notify_one();
+            }
+            if wake {
+                shared.fetch.notify_one();
+            }
+            match next {
+                Next::Found(found) => return Ok(Some(found)),
+                Next::Closed(source, generation, chunk) => {
+                    let run = Run::open(&chunk);
+                    // If it was sought or lost meanwhile, the chunk is of no use.
+                    if let Some(owned) = shared.lock().owned(source, generation) {
+                        owned.opened(run);
+                    }
+                }
+                Next::Failed(error) => return Err(error),
+                Next::End => return Ok(None),
+                Next::Wait => shared.ready.notified().await,
+            }
+        }
+    }
+
+    /// Ends: what was handed over counts as done and is committed, unless that is the user's to do;
+    /// partitions are given back, and the group left.
+    ///
+    /// # Errors
+    /// Why the membership had ended before, or the last commit failed.
+    pub async fn close(self) -> Result<()> {
+        self.leave(None).await
+    }
+
+    /// Ends as `close` does, but the partitions are kept for the next process with this member id,
+    /// for so long: a restart moves nothing.
+    ///
+    /// # Errors
+    /// As [`Consumer::close`].
+    pub async fn leave_keep(self, keep: Duration) -> Result<()> {
+        self.leave(Some(keep)).await
+    }
+
+    async fn leave(self, keep: Option<Duration>) -> Result<()> {
+        let shared = &self.handle.shared;
+        let (member, automatic) = {
+            let now = shared.now();
+            let mut state = shared.lock();
+            state.user_is_back(now);
+            state.closing = true;
+            for owned in state.partitions.values_mut() {
+                owned.drop_buffered();
+            }
+            let automatic = matches!(shared.settings.mode, CommitMode::Automatic { .. });
+            (state.membership.is_some(), automatic)
+        };
+        let mut outcome = Ok(());
+        // A member's release carries what is done.
+        if automatic && shared.group.is_some() && (!member || keep.is_some()) {
+            outcome = self.handle.commit().await;
+        }
+        if member {
+            shared.on(Event::Leave { keep });
+            let patience = shared.settings.drain_timeout + shared.settings.session_timeout;
+            // Whoever is not answered has gone all the same: the server finds out by itself.
+            let left = timeout(patience, self.over()).await;
+            outcome = left.unwrap_or(Ok(())).and(outcome);
+        }
+        outcome
+    }
+
+    /// Waits until the membership is over.
+    async fn over(&self) -> Result<()> {
+        let shared = &self.handle.shared;
+        loop {
+            let changed = shared.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let state = shared.lock();
+                if state.over {
+                    return state.fatal.clone().map_or(Ok(()), Err);
+                }
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        let waiters = {
+            let mut state = self.handle.shared.lock();
+            state.closed = true;
+            std::mem::take(&mut state.commit_waiters)
+        };
+        for waiter in waiters {
+            drop(waiter.send(Err(Error::Closed { what: "the consumer" })));
+        }
+        self.handle.shared.wake_all();
+    }
+}

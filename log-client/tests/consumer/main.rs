@@ -1,0 +1,6 @@
+//! Consumers against a real server.
+
+mod alone;
+mod group;
+mod modes;
+mod world;
