@@ -293,8 +293,10 @@ fn g02_five_hundred_promises_of_large_frames_take_no_memory() {
         wires.push(wire);
     }
     scene.still_serves();
-    for mut wire in wires {
-        let last_words = wire.rest().expect("it is closed, at once or in time");
+    for (number, mut wire) in wires.into_iter().enumerate() {
+        let rest = wire.rest();
+        let last_words =
+            rest.unwrap_or_else(|error| panic!("connection {number} is not closed: {error:?}"));
         assert!(last_words.iter().all(|(head, _)| head.code != 0), "{last_words:?}");
     }
     scene.still_serves();
