@@ -17,6 +17,7 @@ mod interleavings;
 mod kill;
 mod model;
 mod power_cut;
+mod requests;
 mod sealing;
 mod store_cases;
 mod support;

@@ -2,6 +2,8 @@
 
 pub mod fault_proxy;
 pub mod hostile;
+pub mod server_process;
+pub mod wire;
 
 use log_core::record::{Record, RecordView};
 

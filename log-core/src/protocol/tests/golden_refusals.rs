@@ -63,28 +63,18 @@ fn errors() -> Vec<(Error, ErrorCode, Vec<u64>)> {
         committed: 8,
         offset: 5,
     };
-    let of_group = || (group.clone(), topic(), 0);
-    let (group, topic_name, partition_0) = of_group();
-    let settled =
-        Error::IllegalSettled { group, topic: topic_name, partition: partition_0, why: "w" };
-    let (group, topic_name, partition_0) = of_group();
-    let grant = Error::GrantWentBack {
-        group,
-        topic: topic_name,
-        partition: partition_0,
-        granted: 6,
-        epoch: 5,
-    };
-    let (group, topic_name, partition_0) = of_group();
-    let nowhere = Error::NoPosition { group, topic: topic_name, partition: partition_0 };
-    let (group, topic_name, partition_0) = of_group();
-    let beyond = Error::OffsetBeyondEnd {
-        group,
-        topic: topic_name,
-        partition: partition_0,
-        offset: 9,
-        end: 7,
-    };
+    let (settled, grant, nowhere) = (
+        Error::IllegalSettled { group: group.clone(), topic: topic(), partition: 0, why: "w" },
+        Error::GrantWentBack {
+            group: group.clone(),
+            topic: topic(),
+            partition: 0,
+            granted: 6,
+            epoch: 5,
+        },
+        Error::NoPosition { group: group.clone(), topic: topic(), partition: 0 },
+    );
+    let beyond = Error::OffsetBeyondEnd { group, topic: topic(), partition: 0, offset: 9, end: 7 };
     let config = Error::IllegalConfig { setting: "partitions", why: "0".to_owned() };
     vec![
         (io, ErrorCode::Io, vec![]),
