@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use log_core::Timestamp;
 use log_core::config::{FlushPolicy, TopicConfig, TopicConfigV1};
 use log_core::protocol::fetch::{FETCH_VERSION, FetchPartition, FetchReply, FetchRequest};
 use log_core::protocol::frame::{self, FRAME_HEAD_BYTES, ReplyHead, RequestHead};
@@ -13,16 +14,16 @@ use log_core::protocol::hello::HelloV1;
 use log_core::protocol::produce::{self, PRODUCE_VERSION, ProduceHead};
 use log_core::protocol::topics::{CreateTopicV1, DescribeTopicV1, TopicV1};
 use log_core::protocol::{Call, Refusal, RequestKind, decode_body, encode_call};
-use log_core::record::{BatchView, Record};
+use log_core::record::{BatchView, Record, encode_into, encoded_len};
 
 use super::exchange::{Exchanged, exchange};
 use super::paced::{Pace, Sender, Tail, paced};
 use super::{Acks, Entry, Produce, Server, Start, Stop, WINDOW, free_address, once_up};
+use crate::Outcome;
 use crate::process::Process;
 use crate::stats::Latencies;
 use crate::stopwatch::Stopwatch;
 use crate::wire::{Pipeline, Wire, pipelined};
-use crate::{Outcome, controls};
 
 pub(super) static ENTRY: Entry = Entry {
     name: "log-server",
@@ -68,8 +69,7 @@ impl Ours {
             Acks::Written => produce::Acks::Written,
             Acks::Synced => produce::Acks::Synced,
         };
-        let head =
-            ProduceHead { topic_id: self.topic_id, partition: 0, acks, expected_end: None };
+        let head = ProduceHead { topic_id: self.topic_id, partition: 0, acks, expected_end: None };
         request(RequestKind::Produce, PRODUCE_VERSION, &[&head.encode(), batch])
     }
 
@@ -84,6 +84,14 @@ impl Ours {
         Reader::connect(self.address, topic.id)?.wait(&mut |_| count += 1)?;
         if count > 0 { Ok(()) } else { Err("nothing was fetched".into()) }
     }
+}
+
+/// A batch as a producer sends it.
+fn batch_of(records: &[Record<'_>]) -> Vec<u8> {
+    let now = Timestamp::from_millis(1_700_000_000_000);
+    let mut batch = vec![0; encoded_len(records, now)];
+    encode_into(&mut batch, records, now);
+    batch
 }
 
 fn launch(program: &PathBuf, dir: &PathBuf, address: SocketAddr) -> Command {
@@ -134,7 +142,7 @@ impl Server for Ours {
     fn produce(&mut self, work: &Produce<'_>) -> Outcome<Duration> {
         let batches = work.messages.chunks_exact(work.at_once).map(|batch| {
             let records = batch.iter().map(|message| Record::new(message)).collect::<Vec<_>>();
-            self.produce_frame(&controls::one_batch(&records))
+            self.produce_frame(&batch_of(&records))
         });
         let frames = batches.collect::<Vec<_>>();
         let count = work.count / work.at_once as u64;
@@ -162,7 +170,7 @@ impl Server for Ours {
         message: &[u8],
         time: Duration,
     ) -> Outcome<Exchanged> {
-        let request = self.produce_frame(&controls::one_batch(&[Record::new(message)]));
+        let request = self.produce_frame(&batch_of(&[Record::new(message)]));
         let connect = |_| Ok((greeted(self.address)?, request.clone()));
         exchange((0..connections).map(connect).collect::<Outcome<_>>()?, reply_len, time)
     }
@@ -267,7 +275,7 @@ struct Adder<'a> {
 
 impl Sender for Adder<'_> {
     fn send(&mut self, message: &[u8]) -> Outcome<()> {
-        let frame = self.ours.produce_frame(&controls::one_batch(&[Record::new(message)]));
+        let frame = self.ours.produce_frame(&batch_of(&[Record::new(message)]));
         self.wire.send(&frame)?;
         self.wire.take_replies_that_are_there(reply_len)?;
         Ok(())
