@@ -1,20 +1,22 @@
-//! Ours: log-server in a process of its own, spoken to in frames of its protocol, as leanly as the
-//! peers are in theirs.
+//! Ours: log-server in a process of its own. Records go in and come out by way of log-client, as
+//! its users have it; the many connections of an exchange speak in frames, as those of the peers.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use log_core::Timestamp;
+use log_client::{Client, Consumer, Delivery, Producer};
 use log_core::config::{FlushPolicy, TopicConfig, TopicConfigV1};
-use log_core::protocol::fetch::{FETCH_VERSION, FetchPartition, FetchReply, FetchRequest};
 use log_core::protocol::frame::{self, FRAME_HEAD_BYTES, ReplyHead, RequestHead};
 use log_core::protocol::hello::HelloV1;
 use log_core::protocol::produce::{self, PRODUCE_VERSION, ProduceHead};
-use log_core::protocol::topics::{CreateTopicV1, DescribeTopicV1, TopicV1};
+use log_core::protocol::topics::CreateTopicV1;
 use log_core::protocol::{Call, Refusal, RequestKind, decode_body, encode_call};
-use log_core::record::{BatchView, Record, encode_into, encoded_len};
+use log_core::record::{Record, encode_into, encoded_len};
+use log_core::{StartFrom, Timestamp};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::exchange::{Exchanged, exchange};
 use super::paced::{Pace, Sender, Tail, paced};
@@ -23,7 +25,7 @@ use crate::Outcome;
 use crate::process::Process;
 use crate::stats::Latencies;
 use crate::stopwatch::Stopwatch;
-use crate::wire::{Pipeline, Wire, pipelined};
+use crate::wire::Wire;
 
 pub(super) static ENTRY: Entry = Entry {
     name: "log-server",
@@ -34,9 +36,8 @@ pub(super) static ENTRY: Entry = Entry {
 };
 
 const TOPIC: &str = "bench";
-/// What is asked for at once.
-const FETCH_BYTES: u32 = 1024 * 1024;
-const WAIT_MILLIS: u32 = 10_000;
+/// How many single records may be on their way: more than a pace leaves behind in a second.
+const UNANSWERED_MAX: usize = 50_000;
 
 struct Ours {
     process: Process,
@@ -64,24 +65,22 @@ impl Ours {
         Ok(Ours { process, address, program, dir, acks: start.acks, topic_id })
     }
 
-    fn produce_frame(&self, batch: &[u8]) -> Vec<u8> {
-        let acks = match self.acks {
+    fn acks(&self) -> produce::Acks {
+        match self.acks {
             Acks::Written => produce::Acks::Written,
             Acks::Synced => produce::Acks::Synced,
-        };
-        let head = ProduceHead { topic_id: self.topic_id, partition: 0, acks, expected_end: None };
+        }
+    }
+
+    fn produce_frame(&self, batch: &[u8]) -> Vec<u8> {
+        let (topic_id, acks) = (self.topic_id, self.acks());
+        let head = ProduceHead { topic_id, partition: 0, acks, expected_end: None };
         request(RequestKind::Produce, PRODUCE_VERSION, &[&head.encode(), batch])
     }
 
-    fn reader(&self) -> Outcome<Reader> {
-        Reader::connect(self.address, self.topic_id)
-    }
-
     fn fetch_first(&self) -> Outcome<()> {
-        let topic = DescribeTopicV1 { name: TOPIC.to_owned() };
-        let topic: TopicV1 = call(&mut greeted(self.address)?, &topic)?;
         let mut count = 0;
-        Reader::connect(self.address, topic.id)?.wait(&mut |_| count += 1)?;
+        Reader::connect(self.address)?.wait(&mut |_| count += 1)?;
         if count > 0 { Ok(()) } else { Err("nothing was fetched".into()) }
     }
 }
@@ -140,18 +139,29 @@ impl Server for Ours {
     }
 
     fn produce(&mut self, work: &Produce<'_>) -> Outcome<Duration> {
-        let batches = work.messages.chunks_exact(work.at_once).map(|batch| {
-            let records = batch.iter().map(|message| Record::new(message)).collect::<Vec<_>>();
-            self.produce_frame(&batch_of(&records))
-        });
-        let frames = batches.collect::<Vec<_>>();
-        let count = work.count / work.at_once as u64;
-        let work = Pipeline { frames: &frames, count, replies: 1, reply_len, window: WINDOW };
-        pipelined(&mut greeted(self.address)?, &work)
+        let records = work.messages.iter().map(|message| Record::new(message)).collect::<Vec<_>>();
+        let batches = records.chunks_exact(work.at_once).cycle();
+        let driver = Driver::connect(self.address)?;
+        let producer = driver.producer(self.acks())?;
+        let stopwatch = Stopwatch::start();
+        driver.runtime.block_on(async {
+            let mut waiting = VecDeque::with_capacity(WINDOW);
+            for (batch, _) in batches.zip(0..work.count / work.at_once as u64) {
+                if waiting.len() == WINDOW {
+                    waiting.pop_front().expect("a window of some").await?;
+                }
+                waiting.push_back(producer.send_batch(TOPIC, Some(0), batch).await?);
+            }
+            for delivery in waiting {
+                delivery.await?;
+            }
+            Outcome::Ok(())
+        })?;
+        Ok(stopwatch.elapsed())
     }
 
     fn consume(&mut self, count: u64) -> Outcome<Duration> {
-        let mut reader = self.reader()?;
+        let mut reader = Reader::connect(self.address)?;
         let (mut seen, mut bytes) = (0, 0);
         let stopwatch = Stopwatch::start();
         while seen < count {
@@ -176,8 +186,11 @@ impl Server for Ours {
     }
 
     fn end_to_end(&mut self, pace: Pace, message_bytes: usize) -> Outcome<Latencies> {
-        let mut adder = Adder { wire: greeted(self.address)?, ours: self };
-        let mut reader = self.reader()?;
+        let mut reader = Reader::connect(self.address)?;
+        // One client for both: what the producer is told, the thread of the reader takes in.
+        let producer = reader.driver.producer(self.acks())?;
+        let runtime = reader.driver.runtime.handle().clone();
+        let mut adder = Adder { runtime, producer, unanswered: VecDeque::new() };
         paced(pace, message_bytes, &mut adder, &mut reader)
     }
 
@@ -194,90 +207,66 @@ impl Server for Ours {
     }
 }
 
+/// A client, and what it runs on: the thread that waits for something.
+struct Driver {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Driver {
+    fn connect(address: SocketAddr) -> Outcome<Driver> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let client = runtime.block_on(Client::connect(address.to_string()))?;
+        Ok(Driver { runtime, client })
+    }
+
+    fn producer(&self, acks: produce::Acks) -> Outcome<Producer> {
+        let producer = self.client.producer().acks(acks);
+        Ok(self.runtime.block_on(async { producer.build() })?)
+    }
+}
+
 /// Reads the partition from its start, and waits at its end.
 struct Reader {
-    wire: Wire,
-    topic_id: u128,
-    /// Where the next request starts, if its reply brings all that it asks for.
-    from: u64,
-    asked: usize,
+    driver: Driver,
+    consumer: Consumer,
 }
 
 impl Reader {
-    fn connect(address: SocketAddr, topic_id: u128) -> Outcome<Reader> {
-        Ok(Reader { wire: greeted(address)?, topic_id, from: 0, asked: 0 })
-    }
-
-    fn ask(&mut self) -> Outcome<()> {
-        let partition = FetchPartition {
-            topic_id: self.topic_id,
-            partition: 0,
-            max_bytes: FETCH_BYTES,
-            from: self.from,
-            epoch: 0,
-        };
-        let fetch = FetchRequest {
-            max_bytes: FETCH_BYTES,
-            min_bytes: 1,
-            max_wait: WAIT_MILLIS,
-            reader: None,
-            partitions: vec![partition],
-        };
-        self.wire.send(&request(RequestKind::Fetch, FETCH_VERSION, &[&fetch.encode()]))?;
-        self.asked += 1;
-        Ok(())
+    fn connect(address: SocketAddr) -> Outcome<Reader> {
+        let driver = Driver::connect(address)?;
+        let consumer = driver.client.consumer().assign([(TOPIC, 0, StartFrom::Earliest)]);
+        let consumer = driver.runtime.block_on(consumer.build())?;
+        Ok(Reader { driver, consumer })
     }
 }
 
 impl Tail for Reader {
     fn wait(&mut self, seen: &mut dyn FnMut(&[u8])) -> Outcome<()> {
-        if self.asked == 0 {
-            self.ask()?;
-        }
-        let len = self.wire.reply(reply_len)?;
-        self.asked -= 1;
-        let body = bytes::Bytes::copy_from_slice(&self.wire.received()[FRAME_HEAD_BYTES..len]);
-        self.wire.take(len);
-        let reply = FetchReply::decode(body)?;
-        let found = reply.partitions.first().ok_or("no partition in the reply")?;
-        if found.code != 0 {
-            return Err(decode_body::<Refusal>(&found.bytes)?.into());
-        }
-        if found.bytes.is_empty() {
-            return Err("the partition has no more records".into());
-        }
-        self.from = found.next;
-        self.ask()?;
-        let mut rest = &found.bytes[..];
-        while !rest.is_empty() {
-            let (batch, after) = BatchView::parse(rest)?;
-            rest = after;
-            if batch.header.is_marker() {
-                continue;
-            }
-            batch.check_body()?;
-            for record in batch.open(0)?.records() {
-                let record = record?;
-                if record.offset >= found.from {
-                    seen(record.value.unwrap_or_default());
-                }
-            }
+        let records = self.driver.runtime.block_on(self.consumer.next_batch())?;
+        for record in records.ok_or("the partition has no more records")?.iter() {
+            seen(record?.value.unwrap_or_default());
         }
         Ok(())
     }
 }
 
 /// Appends one record at a time.
-struct Adder<'a> {
-    wire: Wire,
-    ours: &'a Ours,
+struct Adder {
+    runtime: Handle,
+    producer: Producer,
+    unanswered: VecDeque<Delivery>,
 }
 
-impl Sender for Adder<'_> {
+impl Sender for Adder {
     fn send(&mut self, message: &[u8]) -> Outcome<()> {
-        let frame = self.ours.produce_frame(&batch_of(&[Record::new(message)]));
-        self.wire.send(&frame)?;
-        self.wire.take_replies_that_are_there(reply_len)?;
-        Ok(())
+        self.runtime.block_on(async {
+            let delivery = self.producer.send_to(TOPIC, 0, &Record::new(message)).await?;
+            self.unanswered.push_back(delivery);
+            if self.unanswered.len() > UNANSWERED_MAX {
+                self.unanswered.pop_front().expect("there are some").await?;
+            }
+            Ok(())
+        })
     }
 }

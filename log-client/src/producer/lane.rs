@@ -21,6 +21,11 @@ use super::outcome::BatchResult;
 use crate::backoff::{Backoff, random_number};
 use crate::error::Error;
 
+/// Without a linger, a record goes at once while fewer batches than this are on their way: with one,
+/// every second record of a steady trickle waited for the answer to the one before it; with as many
+/// as may be in flight, a flood was sent in crumbs.
+const EAGER_BATCHES: usize = 2;
+
 /// Who sends, and the number of the next record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -153,6 +158,11 @@ impl Lane {
     /// Whether no batch is on its way.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Whether so few batches are on their way that a record need not wait for others.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.queue.len() < EAGER_BATCHES
     }
 
     /// Whether the topic must be looked at anew.

@@ -259,7 +259,7 @@ impl Sender {
         let line = self.line(state, at, partition);
         let due = match line.gathering.due(linger) {
             None => false,
-            Some(_) if linger.is_zero() => line.lane.is_idle(),
+            Some(_) if linger.is_zero() => line.lane.is_calm(),
             Some(due) => due <= now,
         };
         if due {
