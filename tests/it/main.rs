@@ -19,6 +19,7 @@ mod model;
 mod power_cut;
 mod requests;
 mod sealing;
+mod served;
 mod store_cases;
 mod support;
 mod system;

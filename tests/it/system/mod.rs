@@ -29,6 +29,26 @@ pub(crate) mod counts {
         setting("LOG_KILL_INSTANTS", 40)
     }
 
+    /// Kills of a server under load: `LOG_SERVER_KILLS`.
+    pub(crate) fn server_kills() -> u64 {
+        setting("LOG_SERVER_KILLS", 6)
+    }
+
+    /// Power cuts of a server under load: `LOG_SERVER_POWER_CUTS`.
+    pub(crate) fn server_power_cuts() -> u64 {
+        setting("LOG_SERVER_POWER_CUTS", 6)
+    }
+
+    /// How long a group is in chaos, in seconds: `LOG_CHAOS_SECONDS`.
+    pub(crate) fn chaos_seconds() -> u64 {
+        setting("LOG_CHAOS_SECONDS", 8)
+    }
+
+    /// Connections with faults: `LOG_NETWORK_FAULTS`.
+    pub(crate) fn network_faults() -> u64 {
+        setting("LOG_NETWORK_FAULTS", 24)
+    }
+
     /// Where random choices begin: `LOG_SYSTEM_SEED`.
     pub(crate) fn seed() -> u64 {
         setting("LOG_SYSTEM_SEED", 1)
