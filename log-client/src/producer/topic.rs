@@ -119,7 +119,14 @@ mod tests {
     use super::*;
 
     fn told(usable: &[bool]) -> TopicDescription {
-        let ends = PartitionEndsV1 { log_start: 0, durable_end: 0, readable_end: 0, end: 0 };
+        let ends = PartitionEndsV1 {
+            log_start: 0,
+            durable_end: 0,
+            readable_end: 0,
+            end: 0,
+            bytes: 0,
+            segments: 1,
+        };
         let refused = || Refusal::new(ErrorCode::EndUnproven, "damaged");
         TopicDescription {
             name: "orders".to_owned(),

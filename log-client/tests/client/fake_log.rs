@@ -56,7 +56,14 @@ impl FakeLog {
     fn told(&self) -> TopicV1 {
         let ends = |partition: &FakePartition| {
             let end = partition.values.len() as u64;
-            Ok(PartitionEndsV1 { log_start: 0, durable_end: end, readable_end: end, end })
+            Ok(PartitionEndsV1 {
+                log_start: 0,
+                durable_end: end,
+                readable_end: end,
+                end,
+                bytes: 0,
+                segments: 1,
+            })
         };
         TopicV1 {
             name: TOPIC.to_owned(),

@@ -4,6 +4,7 @@
 
 mod damage;
 mod documentation;
+mod online;
 mod records;
 mod refusals;
 mod topics;

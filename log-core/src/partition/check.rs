@@ -75,6 +75,12 @@ impl Partition {
         self.0.segments.read().iter().map(|segment| describe(segment, end)).collect()
     }
 
+    /// How many segments there are.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.0.segments.read().len()
+    }
+
     /// How many bytes of the partition's files are in use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {

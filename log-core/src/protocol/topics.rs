@@ -51,7 +51,7 @@ pub struct TopicV1 {
     pub partitions: Vec<Result<PartitionEndsV1, Refusal>>,
 }
 
-/// Where a partition begins and ends. Frozen.
+/// Where a partition begins and ends, and what it takes. Frozen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionEndsV1 {
     /// The oldest offset that is left.
@@ -62,6 +62,10 @@ pub struct PartitionEndsV1 {
     pub readable_end: u64,
     /// One past the newest record.
     pub end: u64,
+    /// The bytes of its segments that are in use.
+    pub bytes: u64,
+    /// How many segments it has.
+    pub segments: u32,
 }
 
 /// Makes a topic. Frozen.

@@ -158,5 +158,7 @@ fn ends_of(partition: &Partition) -> PartitionEndsV1 {
         durable_end: ends.durable_end,
         readable_end,
         end: ends.end,
+        bytes: partition.used_bytes(),
+        segments: u32::try_from(partition.segment_count()).unwrap_or(u32::MAX),
     }
 }

@@ -22,6 +22,7 @@ const TOPIC: &str = "busy";
 const GROUP: &str = "chaotic";
 const PARTITIONS: u32 = 12;
 const MEMBERS: usize = 8;
+const KEYS: u32 = 6;
 const SESSION: Duration = Duration::from_millis(800);
 const COMMIT_EVERY: Duration = Duration::from_millis(50);
 
@@ -73,7 +74,7 @@ async fn run(server: &ServerProcess) -> (Vec<Told>, Sum) {
     let config = TopicConfig { flush: FlushPolicy::Os, ..TopicConfig::default() };
     client.admin().create_topic(TOPIC, PARTITIONS, &config).await.expect("it is new");
     let (stop, stopped) = watch::channel(false);
-    let sends = (0..24).map(|key| {
+    let sends = (0..KEYS).map(|key| {
         let key = format!("key-{key}");
         tokio::spawn(produce(client.clone(), TOPIC, key, Acks::Written, stopped.clone()))
     });

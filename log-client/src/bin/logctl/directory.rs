@@ -9,7 +9,7 @@ use log_core::error::Error;
 use log_core::name::TopicName;
 use log_core::store::{OpenMode, Store, Topic};
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 
 /// A data directory.
 #[derive(Debug)]
@@ -24,9 +24,8 @@ pub(crate) struct AtRest {
 }
 
 impl Directory {
-    pub(crate) fn new(path: Option<PathBuf>) -> Result<Directory> {
-        let missing = || Failure::Usage("which store? Say --data DIR".to_owned());
-        Ok(Directory { path: path.ok_or_else(missing)? })
+    pub(crate) fn new(path: PathBuf) -> Directory {
+        Directory { path }
     }
 
     /// Where it is.

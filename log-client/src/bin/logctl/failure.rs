@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use log_core::error::Error;
+use log_core::protocol::ErrorCode;
 
 /// `Result` with what ends a verb early.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -25,6 +26,8 @@ pub(crate) enum Exit {
 pub(crate) enum Failure {
     /// The engine refused, or failed.
     Engine(Error),
+    /// The client failed, or the server refused.
+    Client(log_client::Error),
     /// The arguments, or a line of stdin, make no sense; the text says what to do instead.
     Usage(String),
     /// Stdin can't be read.
@@ -39,6 +42,12 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<log_client::Error> for Failure {
+    fn from(error: log_client::Error) -> Failure {
+        Failure::Client(error)
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)
@@ -49,6 +58,7 @@ impl Failure {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Failure::Engine(error) => exit_for(error),
+            Failure::Client(error) => exit_for_client(error),
             Failure::Usage(_) => Exit::Usage,
             Failure::Output(error) if error.kind() == ErrorKind::BrokenPipe => Exit::Done,
             Failure::Input(_) | Failure::Output(_) => Exit::Disk,
@@ -62,6 +72,12 @@ impl Failure {
             Failure::Output(error) => note(&format!("cannot write to stdout: {error}")),
             Failure::Input(error) => note(&format!("cannot read stdin: {error}")),
             Failure::Usage(text) => note(text),
+            Failure::Client(error) => {
+                note(&error.to_string());
+                if let Some(step) = next_step_with_server(error) {
+                    note(step);
+                }
+            }
             Failure::Engine(error) => {
                 note(&error.to_string());
                 if let Some(step) = next_step(error) {
@@ -89,6 +105,53 @@ fn exit_for(error: &Error) -> Exit {
         Error::Locked { .. } => Exit::Locked,
         Error::Io { .. } | Error::DiskFull { .. } | Error::SyncFailed { .. } => Exit::Disk,
         _ => Exit::Refused,
+    }
+}
+
+/// The same codes as for a directory, so that a script need not know which it talks to.
+fn exit_for_client(error: &log_client::Error) -> Exit {
+    use ErrorCode as Code;
+    use log_client::Error as Client;
+    match error {
+        Client::InvalidArgument { .. } => Exit::Usage,
+        Client::Unreachable { .. } => Exit::Missing,
+        Client::TimedOut { .. }
+        | Client::OutcomeUnknown { .. }
+        | Client::Protocol(_)
+        | Client::Closed { .. } => Exit::Disk,
+        error => match error.code() {
+            Some(Code::Corrupt | Code::EndUnproven) => Exit::Found,
+            Some(Code::IllegalName | Code::IllegalConfig) => Exit::Usage,
+            Some(
+                Code::UnknownTopic
+                | Code::StaleTopic
+                | Code::UnknownPartition
+                | Code::UnknownGroup
+                | Code::OffsetOutOfRange,
+            ) => Exit::Missing,
+            Some(Code::Io | Code::DiskFull | Code::OutcomeUnknown) => Exit::Disk,
+            _ => Exit::Refused,
+        },
+    }
+}
+
+fn next_step_with_server(error: &log_client::Error) -> Option<&'static str> {
+    if matches!(error, log_client::Error::Unreachable { .. }) {
+        return Some(
+            "start one with `log-server --data DIR`, say where it is with --server HOST:PORT, or \
+             name a directory at rest with --data DIR",
+        );
+    }
+    match error.code()? {
+        ErrorCode::UnknownTopic => Some("`logctl topic list` shows the topics that there are"),
+        ErrorCode::UnknownPartition => Some("`logctl topic describe` shows the partitions"),
+        ErrorCode::TopicExists => Some("`logctl topic alter` changes its settings"),
+        ErrorCode::UnknownGroup => Some("`logctl group list` shows the groups that there are"),
+        ErrorCode::GroupInUse => Some("stop its members first: `logctl group describe` lists them"),
+        ErrorCode::Corrupt => {
+            Some("stop the server, then `logctl --data DIR check` lists all that is damaged")
+        }
+        _ => None,
     }
 }
 

@@ -1,20 +1,29 @@
-//! logctl: the command line of the event log, on a data directory at rest.
+//! logctl: the command line of the event log, on a server or on a data directory at rest.
 
 mod args;
+mod bench;
 mod catalog;
 mod check;
+mod completions;
 mod consume;
 mod directory;
 mod failure;
+mod follow;
 mod format;
+mod group;
 mod output;
 mod produce;
 mod progress;
 mod range;
+mod remote;
 mod repair;
 mod segments;
+mod send;
 mod settings;
+mod shown;
+mod status;
 mod survey;
+mod target;
 mod time;
 mod topic;
 mod units;
@@ -24,9 +33,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use self::args::{Args, Command};
-use self::directory::Directory;
 use self::failure::{Exit, Result};
 use self::output::Output;
+use self::target::Target;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -36,13 +45,28 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args, output: &mut Output) -> Result<Exit> {
-    let directory = Directory::new(args.data)?;
+    if let Command::Completions(completions) = &args.command {
+        return completions::run(completions, output);
+    }
+    let target = Target::new(args.data, args.server)?;
     match args.command {
-        Command::Topic(topic) => topic::run(topic, &directory, output),
-        Command::Produce(produce) => produce::run(&produce, &directory, output),
-        Command::Consume(consume) => consume::run(&consume, &directory, output),
-        Command::Check(check) => check::run(&check, &directory, output),
-        Command::Repair(repair) => repair::run(&repair, &directory, output),
-        Command::Segments(segments) => segments::run(&segments, &directory, output),
+        Command::Topic(topic) => topic::run(topic, &target, output),
+        Command::Produce(produce) => match &target {
+            Target::Directory(directory) => produce::run(&produce, directory, output),
+            Target::Server(server) => send::run(&produce, server, output),
+        },
+        Command::Consume(consume) => match &target {
+            Target::Directory(directory) => consume::run(&consume, directory, output),
+            Target::Server(server) => follow::run(&consume, server, output),
+        },
+        Command::Group(group) => group::run(group, &target, output),
+        Command::Status => status::run(target.server("status")?, output),
+        Command::Bench(bench) => bench::run(&bench, target.server("bench")?, output),
+        Command::Check(check) => check::run(&check, target.at_rest("check")?, output),
+        Command::Repair(repair) => repair::run(&repair, target.at_rest("repair")?, output),
+        Command::Segments(segments) => {
+            segments::run(&segments, target.at_rest("segments")?, output)
+        }
+        Command::Completions(_) => unreachable!("done above"),
     }
 }

@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
+use log_client::Acks;
 use log_core::clock::{Clock, SystemClock, Timestamp};
 use log_core::config::{FlushPolicy, TopicConfig};
 use log_core::name::TopicName;
@@ -39,7 +40,7 @@ const READ_BYTES: usize = 1024 * 1024;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ProduceArgs {
     /// The topic
-    topic: String,
+    pub(crate) topic: String,
 
     /// The key of every record
     #[arg(long, conflicts_with = "key_separator")]
@@ -51,19 +52,47 @@ pub(crate) struct ProduceArgs {
 
     /// A header of every record; NAME alone is one without a value. Can be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME=VALUE")]
-    headers: Vec<String>,
+    pub(crate) headers: Vec<String>,
 
     /// The partition, whatever the key
     #[arg(short, long)]
-    partition: Option<u32>,
+    pub(crate) partition: Option<u32>,
 
     /// How batches are compressed
     #[arg(long, value_enum, default_value_t = Compression::None)]
-    compression: Compression,
+    pub(crate) compression: Compression,
+
+    /// When a record is acknowledged; a directory knows the topic's policy alone
+    #[arg(long, value_enum, default_value_t = AckLevel::Policy)]
+    pub(crate) acks: AckLevel,
+}
+
+/// When a record is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AckLevel {
+    /// As the topic's flush policy says
+    Policy,
+    /// Never: nothing is known of what became of it
+    None,
+    /// When it is written: it survives the death of the server's process
+    Written,
+    /// When it is on disk: it survives the death of the machine
+    Synced,
+}
+
+impl From<AckLevel> for Acks {
+    fn from(level: AckLevel) -> Acks {
+        match level {
+            AckLevel::Policy => Acks::Policy,
+            AckLevel::None => Acks::None,
+            AckLevel::Written => Acks::Written,
+            AckLevel::Synced => Acks::Synced,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Compression {
+pub(crate) enum Compression {
     None,
     Lz4,
     Zstd,
@@ -80,6 +109,10 @@ impl From<Compression> for Codec {
 }
 
 pub(crate) fn run(args: &ProduceArgs, directory: &Directory, output: &mut Output) -> Result<Exit> {
+    if args.acks != AckLevel::Policy {
+        let why = "--acks is for servers; a directory acknowledges as the topic's policy says";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     let name = TopicName::parse(&args.topic)?;
     let headers = parse_headers(&args.headers)?;
     let store = directory.write()?;
@@ -93,7 +126,7 @@ pub(crate) fn run(args: &ProduceArgs, directory: &Directory, output: &mut Output
     produced.and(closed).and(told).map(|()| Exit::Done)
 }
 
-fn parse_headers(headers: &[String]) -> Result<Vec<Header<'_>>> {
+pub(crate) fn parse_headers(headers: &[String]) -> Result<Vec<Header<'_>>> {
     let mut parsed = Vec::with_capacity(headers.len());
     for header in headers {
         let (name, value) = match header.split_once('=') {
@@ -275,18 +308,22 @@ impl<'a> Producer<'a> {
                 Some(Produced { partition, records: end - first, first, end })
             })
             .collect();
-        let records = partitions.iter().map(|partition| partition.records).sum();
-        let topic = self.topic.name().as_str();
-        if output.is_json() {
-            return output.object(&Acknowledged { topic, records, partitions });
-        }
-        note(&format!("appended {} to topic {topic}", count(records, "record")));
-        for Produced { partition, records, first, end } in partitions {
-            let records = count(records, "record");
-            note(&format!("  partition {partition}: {records}, offsets {first}..{end}"));
-        }
-        Ok(())
+        tell(self.topic.name().as_str(), partitions, output)
     }
+}
+
+/// Tells what was acknowledged.
+pub(crate) fn tell(topic: &str, partitions: Vec<Produced>, output: &mut Output) -> Result<()> {
+    let records = partitions.iter().map(|partition| partition.records).sum();
+    if output.is_json() {
+        return output.object(&Acknowledged { topic, records, partitions });
+    }
+    note(&format!("appended {} to topic {topic}", count(records, "record")));
+    for Produced { partition, records, first, end } in partitions {
+        let records = count(records, "record");
+        note(&format!("  partition {partition}: {records}, offsets {first}..{end}"));
+    }
+    Ok(())
 }
 
 #[derive(Serialize)]
@@ -296,16 +333,18 @@ struct Acknowledged<'a> {
     partitions: Vec<Produced>,
 }
 
+/// What was acknowledged of a partition.
 #[derive(Serialize)]
-struct Produced {
-    partition: u32,
-    records: u64,
-    first: Offset,
-    end: Offset,
+pub(crate) struct Produced {
+    pub(crate) partition: u32,
+    pub(crate) records: u64,
+    /// The first offset, and one past the last.
+    pub(crate) first: Offset,
+    pub(crate) end: Offset,
 }
 
 /// The record that a line means.
-fn parse_line<'a>(
+pub(crate) fn parse_line<'a>(
     args: &'a ProduceArgs,
     headers: &'a [Header<'a>],
     line: &'a [u8],

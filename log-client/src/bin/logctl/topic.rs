@@ -4,26 +4,25 @@ use clap::{Args, Subcommand};
 use log_core::config::{PARTITIONS_LIMIT, TopicConfig};
 use log_core::name::TopicName;
 use log_core::offset::Offset;
-use log_core::partition::Partition;
-use log_core::store::Topic;
+use log_core::protocol::topics::PartitionEndsV1;
 use serde::Serialize;
 
-use crate::directory::{Directory, topic};
 use crate::failure::{Exit, Failure, Result};
 use crate::output::{Output, count};
 use crate::settings::{Settings, ShownConfig, show_config};
+use crate::target::{Target, TopicFacts, Trimmed};
 use crate::units::about_bytes;
 
 const CREATE_HELP: &str = "\
 Examples:
-  logctl --data ./data topic create orders --partitions 8
+  logctl topic create orders --partitions 8
   logctl --data ./data topic create clicks --partitions 4 --flush interval:200ms:1MiB \\
       --retention-age 7d --retention-bytes 10GiB --segment-age 1d
-A directory that holds no store yet becomes one.";
+A directory (--data) that holds no store yet becomes one.";
 
 const ALTER_HELP: &str = "\
 Example:
-  logctl --data ./data topic alter clicks --retention-age none --flush sync
+  logctl topic alter clicks --retention-age none --flush sync
 What is not named stays as it is. Stored records stay as they are.";
 
 #[derive(Debug, Args)]
@@ -91,42 +90,34 @@ enum Verb {
     },
 }
 
-pub(crate) fn run(args: TopicArgs, directory: &Directory, output: &mut Output) -> Result<Exit> {
+pub(crate) fn run(args: TopicArgs, target: &Target, output: &mut Output) -> Result<Exit> {
     match args.verb {
         Verb::Create { name, partitions, settings } => {
             let name = TopicName::parse(&name)?;
             let config = settings.apply(TopicConfig::default());
             config.check()?;
-            directory.change_or_create(|store| {
-                Ok(store.create_topic(&name, partitions, config).map(drop)?)
-            })?;
+            target.create_topic(&name, partitions, config)?;
             changed(output, "created", &name)
         }
-        Verb::List { all } => {
-            let store = directory.read()?;
-            list(if all { store.all_topics() } else { store.topics() }, output)
-        }
-        Verb::Describe { name } => describe(&topic(&directory.read()?, &name)?, output),
+        Verb::List { all } => list(&target.topics(all)?, output),
+        Verb::Describe { name } => describe(&target.topic(&name)?, output),
         Verb::Alter { name, settings } => {
             if settings == Settings::default() {
                 let why = "what is to be altered? See `logctl topic alter --help`";
                 return Err(Failure::Usage(why.to_owned()));
             }
             let name = TopicName::parse(&name)?;
-            directory.change(|store| {
-                let config = settings.apply(store.topic(&name)?.config());
-                Ok(store.alter_topic(&name, config)?)
-            })?;
+            target.alter_topic(&name, |config| settings.apply(config))?;
             changed(output, "altered", &name)
         }
-        Verb::Delete { name, yes } => delete(directory, &TopicName::parse(&name)?, yes, output),
+        Verb::Delete { name, yes } => delete(target, &TopicName::parse(&name)?, yes, output),
         Verb::AddPartitions { name, total } => {
             let name = TopicName::parse(&name)?;
-            directory.change(|store| Ok(store.add_partitions(&name, total)?))?;
+            target.add_partitions(&name, total)?;
             changed(output, "extended", &name)
         }
         Verb::Trim { name, partition, offset } => {
-            trim(directory, &TopicName::parse(&name)?, partition, offset, output)
+            trim(target, &TopicName::parse(&name)?, partition, offset, output)
         }
     }
 }
@@ -142,46 +133,41 @@ fn changed(output: &mut Output, done: &str, name: &TopicName) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn delete(directory: &Directory, name: &TopicName, yes: bool, output: &mut Output) -> Result<Exit> {
+fn delete(target: &Target, name: &TopicName, yes: bool, output: &mut Output) -> Result<Exit> {
     if !yes {
-        let found = topic(&directory.read()?, name.as_str())?;
-        let records: u64 = found.partitions().iter().flatten().map(records).sum();
+        let found = target.topic(name.as_str())?;
+        let records: u64 = found.partitions.iter().flatten().map(records).sum();
         return Err(Failure::Usage(format!(
             "topic {name} holds {} in {}; say --yes to delete it",
             count(records, "record"),
-            count(found.partition_count().into(), "partition")
+            count(found.partitions.len() as u64, "partition")
         )));
     }
-    directory.change(|store| Ok(store.delete_topic(name)?))?;
+    target.delete_topic(name)?;
     changed(output, "deleted", name)
 }
 
 #[derive(Serialize)]
-struct Trimmed<'a> {
+struct ShownTrim<'a> {
     topic: &'a str,
     done: &'a str,
     partition: u32,
     log_start: Offset,
-    removed_segments: usize,
+    removed_segments: u64,
     removed_bytes: u64,
 }
 
 fn trim(
-    directory: &Directory,
+    target: &Target,
     name: &TopicName,
     number: u32,
     offset: Offset,
     output: &mut Output,
 ) -> Result<Exit> {
-    let (removed, log_start) = directory.change(|store| {
-        let partition = store.topic(name)?.partition(number)?;
-        let removed = partition.trim(offset)?;
-        Ok((removed, partition.ends().log_start))
-    })?;
-    let (removed_segments, removed_bytes) =
-        (removed.len(), removed.iter().map(|segment| segment.bytes).sum());
+    let Trimmed { log_start, removed_segments, removed_bytes } =
+        target.trim(name, number, offset)?;
     let topic = name.as_str();
-    let fact = Trimmed {
+    let fact = ShownTrim {
         topic,
         done: "trimmed",
         partition: number,
@@ -192,15 +178,14 @@ fn trim(
     let text = format!(
         "trimmed topic {name} partition {number}: it starts at offset {log_start}; \
          {} removed, {}",
-        count(removed_segments as u64, "segment"),
+        count(removed_segments, "segment"),
         about_bytes(removed_bytes)
     );
     output.fact(&fact, &text)?;
     Ok(Exit::Done)
 }
 
-fn records(partition: &Partition) -> u64 {
-    let ends = partition.ends();
+fn records(ends: &PartitionEndsV1) -> u64 {
     ends.end - ends.log_start
 }
 
@@ -208,27 +193,26 @@ fn records(partition: &Partition) -> u64 {
 struct Listed<'a> {
     topic: &'a str,
     id: String,
-    partitions: u32,
+    partitions: usize,
     records: u64,
     bytes: u64,
     flush: String,
     unusable_partitions: usize,
 }
 
-fn list(topics: Vec<Topic>, output: &mut Output) -> Result<Exit> {
+fn list(topics: &[TopicFacts], output: &mut Output) -> Result<Exit> {
     let heading = ["TOPIC", "PARTITIONS", "RECORDS", "BYTES", "FLUSH"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     for topic in topics {
-        let slots = topic.partitions();
-        let usable = || slots.iter().flatten();
+        let usable = || topic.partitions.iter().flatten();
         let listed = Listed {
-            topic: topic.name().as_str(),
-            id: format!("{:032x}", topic.id()),
-            partitions: topic.partition_count(),
+            topic: &topic.name,
+            id: format!("{:032x}", topic.id),
+            partitions: topic.partitions.len(),
             records: usable().map(records).sum(),
-            bytes: usable().map(Partition::used_bytes).sum(),
-            flush: crate::settings::show_flush(topic.config().flush),
-            unusable_partitions: slots.len() - usable().count(),
+            bytes: usable().map(|ends| ends.bytes).sum(),
+            flush: crate::settings::show_flush(topic.config.flush),
+            unusable_partitions: topic.partitions.len() - usable().count(),
         };
         if output.is_json() {
             output.object(&listed)?;
@@ -270,17 +254,16 @@ struct DescribedPartition {
     durable_end: Option<Offset>,
     end: Option<Offset>,
     bytes: Option<u64>,
-    segments: Option<usize>,
+    segments: Option<u32>,
     error: Option<String>,
 }
 
-fn describe(topic: &Topic, output: &mut Output) -> Result<Exit> {
-    let config = topic.config();
-    let slots = topic.partitions().into_iter().enumerate();
+fn describe(topic: &TopicFacts, output: &mut Output) -> Result<Exit> {
+    let slots = topic.partitions.iter().enumerate();
     let described = Described {
-        topic: topic.name().as_str(),
-        id: format!("{:032x}", topic.id()),
-        config: ShownConfig::from(&config),
+        topic: &topic.name,
+        id: format!("{:032x}", topic.id),
+        config: ShownConfig::from(&topic.config),
         partitions: slots.map(|(number, slot)| describe_partition(number, slot)).collect(),
     };
     if output.is_json() {
@@ -288,7 +271,7 @@ fn describe(topic: &Topic, output: &mut Output) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     output.line(&format!("topic {}  id {}", described.topic, described.id))?;
-    for (option, value) in show_config(&config) {
+    for (option, value) in show_config(&topic.config) {
         output.line(&format!("  {option:<25} {value}"))?;
     }
     let heading = ["PARTITION", "START", "DURABLE END", "END", "BYTES", "SEGMENTS"];
@@ -317,17 +300,16 @@ fn describe(topic: &Topic, output: &mut Output) -> Result<Exit> {
 
 fn describe_partition(
     number: usize,
-    slot: std::result::Result<Partition, log_core::error::Error>,
+    slot: &std::result::Result<PartitionEndsV1, String>,
 ) -> DescribedPartition {
-    let usable = slot.as_ref().ok();
-    let ends = usable.map(Partition::ends);
+    let ends = slot.as_ref().ok();
     DescribedPartition {
         partition: number,
         log_start: ends.map(|ends| ends.log_start),
         durable_end: ends.map(|ends| ends.durable_end),
         end: ends.map(|ends| ends.end),
-        bytes: usable.map(Partition::used_bytes),
-        segments: usable.map(|partition| partition.segments().len()),
-        error: slot.as_ref().err().map(ToString::to_string),
+        bytes: ends.map(|ends| ends.bytes),
+        segments: ends.map(|ends| ends.segments),
+        error: slot.as_ref().err().cloned(),
     }
 }

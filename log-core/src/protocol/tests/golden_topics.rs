@@ -112,7 +112,14 @@ fn list_topics() {
 #[test]
 fn describe_topic() {
     call_is(&DescribeTopicV1 { name: "orders".to_owned() }, 21, "#06 'orders'  name");
-    let ends = PartitionEndsV1 { log_start: 1, durable_end: 2, readable_end: 3, end: 4 };
+    let ends = PartitionEndsV1 {
+        log_start: 1,
+        durable_end: 2,
+        readable_end: 3,
+        end: 4,
+        bytes: 5,
+        segments: 6,
+    };
     let refusal = Refusal::new(ErrorCode::Corrupt, "bad").with_numbers(&[5, 6]);
     let topic = TopicV1 {
         name: "t".to_owned(),
@@ -127,6 +134,7 @@ fn describe_topic() {
         #02  partitions
         00 00 00 00  one that can be used:
         01 00*7 02 00*7 03 00*7 04 00*7  log start, durable end, readable end, end
+        05 00*7 06 00*3  bytes, segments
         01 00 00 00  one that can't be:
         15 00 #03 'bad'  code 21, message
         #02 05 00*7 06 00*7  numbers"
@@ -190,6 +198,17 @@ fn trim_partition() {
         02 00 00 00  partition
         04 03 00*6  before",
     );
-    let ends = PartitionEndsV1 { log_start: 1, durable_end: 2, readable_end: 3, end: 4 };
-    answer_is(&ends, "01 00*7 02 00*7 03 00*7 04 00*7  log start, durable end, readable end, end");
+    let ends = PartitionEndsV1 {
+        log_start: 1,
+        durable_end: 2,
+        readable_end: 3,
+        end: 4,
+        bytes: 5,
+        segments: 6,
+    };
+    answer_is(
+        &ends,
+        "01 00*7 02 00*7 03 00*7 04 00*7  log start, durable end, readable end, end
+        05 00*7 06 00*3  bytes, segments",
+    );
 }
