@@ -12,6 +12,7 @@ mod crash_regressions;
 mod damage;
 mod failed_sync;
 mod full_disk;
+mod group_model;
 mod hostile;
 mod interleavings;
 mod kill;

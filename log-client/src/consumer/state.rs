@@ -17,7 +17,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::event::{ConsumerEvent, Events, SkipReason, TopicPartition};
-use super::membership::{Action, Event, LostReason, Membership, PartitionId};
+use super::membership::{Action, Event, Membership, PartitionId};
 use super::partition::{Chunk, Found, Owned};
 use super::record::{Damage, Source};
 use super::settings::{CommitMode, OnCorrupt, Settings};
@@ -188,8 +188,8 @@ impl State {
                     self.events.push(ConsumerEvent::Released { of });
                 }
             }
+            Action::Overdue => self.overdue = true,
             Action::Lose(id, epoch, reason) => {
-                self.overdue |= reason == LostReason::ProcessingTimeout;
                 if let Some(of) = self.remove(id, epoch) {
                     self.events.push(ConsumerEvent::Lost { of, reason });
                 }

@@ -19,8 +19,10 @@ pub struct GroupLimits {
     pub session_timeout_min: Duration,
     /// The longest session timeout; a longer one is shortened.
     pub session_timeout_max: Duration,
-    /// How long an owner counts as alive after a restart of the server. Not less than the session
-    /// timeouts that members choose: else one may still hand records over that others have.
+    /// How long an owner counts as alive after a restart of the server, which does not know the
+    /// session timeouts of before. So a longer one than this is shortened, too: else a member might
+    /// still hand records over that others have. Make it
+    /// shorter only while no group has members.
     pub restart_timeout: Duration,
     /// The longest that draining may take; a longer one is shortened.
     pub drain_timeout_max: Duration,
@@ -28,6 +30,15 @@ pub struct GroupLimits {
     pub keep_max: Duration,
     /// How long until what could not be written is tried again.
     pub retry_after: Duration,
+}
+
+impl GroupLimits {
+    /// The session timeout of a member that wants this one.
+    #[must_use]
+    pub fn session_timeout(&self, wanted: Duration) -> Duration {
+        let most = self.session_timeout_max.min(self.restart_timeout);
+        wanted.max(self.session_timeout_min).min(most)
+    }
 }
 
 impl Default for GroupLimits {
@@ -45,5 +56,20 @@ impl Default for GroupLimits {
             keep_max: Duration::from_secs(3600),
             retry_after: Duration::from_secs(1),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_a_longer_session_than_a_restarted_server_waits() {
+        let limits = GroupLimits::default();
+        let hour = Duration::from_secs(3600);
+        assert_eq!(limits.session_timeout(hour), limits.restart_timeout);
+        assert_eq!(limits.session_timeout(Duration::ZERO), limits.session_timeout_min);
+        let short = GroupLimits { restart_timeout: Duration::from_millis(1), ..limits };
+        assert_eq!(short.session_timeout(hour), short.restart_timeout);
     }
 }

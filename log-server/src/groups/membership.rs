@@ -109,13 +109,12 @@ impl Coordinator {
         let partitions = topics.iter().map(|line| line.partitions as usize).sum();
         within("partitions of a member's topics", partitions, limits.partitions_max)?;
         let session_timeout = Duration::from_millis(request.session_timeout);
-        let (least, most) = (limits.session_timeout_min, limits.session_timeout_max);
         Ok(Subscription {
             connection: peer.id,
             names,
             topics,
             start,
-            session_timeout: session_timeout.clamp(least, most.max(least)),
+            session_timeout: limits.session_timeout(session_timeout),
             drain_timeout: Duration::from_millis(request.drain_timeout)
                 .min(limits.drain_timeout_max),
             processing_timeout: Duration::from_millis(request.processing_timeout),

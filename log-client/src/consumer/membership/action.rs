@@ -42,6 +42,9 @@ pub enum Action {
     Released(PartitionId, u64),
     /// It is not the member's any more; what is in hand will be handed over elsewhere.
     Lose(PartitionId, u64, LostReason),
+    /// A record was in hand for too long, of something held or released already: the member leaves,
+    /// and joins again when the user has `Returned`.
+    Overdue,
     /// A drain was ended by force before its release arrived; the release was not taken.
     Forced(PartitionId, u64),
     /// The membership is over: as asked, or for this reason, for good.

@@ -22,6 +22,7 @@ impl Membership {
             actions.push(Action::Lose(partition, epoch, LostReason::ProcessingTimeout));
         }
         self.in_hand = None;
+        actions.push(Action::Overdue);
         self.begin_leaving(None, true, now);
     }
 
@@ -176,6 +177,9 @@ impl Membership {
             }
         }
         if fenced {
+            if self.is_of_older_run(&refusal) {
+                return;
+            }
             self.stop(refusal, actions);
         } else if unknown {
             self.forgotten(now);

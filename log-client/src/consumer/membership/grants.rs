@@ -8,13 +8,13 @@ use log_core::protocol::offsets::PositionV1;
 
 use super::{Action, DRAIN_MARGIN_MAX, PartitionId, RETRY_FIRST, id_of};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Grant {
     pub(super) epoch: u64,
     pub(super) stage: Stage,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Stage {
     Active,
     Draining { deadline: Duration, expired: bool },
@@ -28,7 +28,7 @@ impl Stage {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Grants {
     held: BTreeMap<PartitionId, Grant>,
     /// The greatest epoch seen of each partition.
@@ -43,6 +43,16 @@ impl Grants {
     pub(super) fn is_active(&self, partition: PartitionId, epoch: u64) -> bool {
         let grant = self.held.get(&partition);
         grant.is_some_and(|grant| grant.epoch == epoch && matches!(grant.stage, Stage::Active))
+    }
+
+    /// Whether the server says so of all that is active: granted, and not being taken back.
+    pub(super) fn are_confirmed(&self, listed: &[GrantV1]) -> bool {
+        self.held.iter().filter(|(_, grant)| matches!(grant.stage, Stage::Active)).all(
+            |(id, grant)| {
+                let is_it = |line: &GrantV1| id_of(line) == *id && line.epoch == grant.epoch;
+                listed.iter().any(|line| is_it(line) && line.revoked_for.is_none())
+            },
+        )
     }
 
     pub(super) fn held(&self) -> Vec<HeldV1> {

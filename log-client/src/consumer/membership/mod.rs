@@ -22,10 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use log_core::Timestamp;
-use log_core::protocol::ErrorCode;
 use log_core::protocol::groups::{
     GrantV1, HeartbeatReplyV1, HeartbeatV1, HeldV1, JoinGroupReplyV1, JoinGroupV1, MemberV1,
 };
+use log_core::protocol::{ErrorCode, Refusal};
 
 pub use action::{Action, LostReason};
 pub use event::{Event, Failure, MembershipConfig, PartitionId};
@@ -41,6 +41,8 @@ const HEARTBEATS_MAX: usize = 4;
 /// A drain ends so much before the server's deadline, so that its release arrives before: a tenth
 /// of it, and no more than this.
 const DRAIN_MARGIN_MAX: Duration = Duration::from_secs(1);
+/// By so much at most is an incarnation raised above another; what chance has put into one is less.
+const RAISE_SPREAD: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq)]
 enum Phase {
@@ -72,7 +74,7 @@ struct Leaving {
     returned: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Heartbeats {
     /// Those without an answer yet, and when each was sent.
     waiting: BTreeMap<u64, Duration>,
@@ -87,7 +89,7 @@ struct Heartbeats {
 }
 
 /// The client's side of a group.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Membership {
     config: MembershipConfig,
     phase: Phase,
@@ -311,7 +313,9 @@ impl Membership {
             (fenced, self.admitted, self.raised, refusal.numbers.first())
         {
             self.raised = true;
-            self.config.member.incarnation = newer.saturating_add(1);
+            // Another that starts now raises its own above the same: apart by what is random in them.
+            let apart = self.config.member.incarnation % RAISE_SPREAD;
+            self.config.member.incarnation = newer.saturating_add(1).saturating_add(apart);
             self.phase = Phase::Apart { join_at: now };
             return;
         }
@@ -361,8 +365,13 @@ impl Membership {
     ) {
         let Some(sent) = self.heartbeats.waiting.remove(&call) else { return };
         self.failures = 0;
-        self.heartbeats.last_answered_sent = self.heartbeats.last_answered_sent.max(Some(sent));
-        if self.heartbeats.newest != Some(call) {
+        let is_newest = self.heartbeats.newest == Some(call);
+        // An overtaken one does not say what is held. It counts only if it denies nothing: the
+        // server may have answered it long after it had begun to take something back.
+        if is_newest || self.grants.are_confirmed(&reply.grants) {
+            self.heartbeats.last_answered_sent = self.heartbeats.last_answered_sent.max(Some(sent));
+        }
+        if !is_newest {
             return;
         }
         self.heartbeats.newest = None;
@@ -387,9 +396,19 @@ impl Membership {
         }
         if failure.is_unknown_member() {
             self.forgotten(now);
-        } else if let Some(refusal) = failure.into_final() {
+        } else if let Some(refusal) = failure.into_final()
+            && !self.is_of_older_run(&refusal)
+        {
             self.stop(refusal, actions);
         }
+    }
+
+    /// Whether it was this run that fenced the one that was refused: the member has come back as
+    /// a newer one meanwhile.
+    fn is_of_older_run(&self, refusal: &Refusal) -> bool {
+        let newest = refusal.numbers.first();
+        refusal.error_code() == Some(ErrorCode::Fenced)
+            && newest.is_some_and(|newest| *newest <= self.config.member.incarnation)
     }
 
     /// The server knows the member no more. What it holds stays, though nothing is handed over: a

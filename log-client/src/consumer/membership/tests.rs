@@ -164,9 +164,63 @@ fn who_was_never_admitted_may_be_newer_once() {
     let failure = || refused(ErrorCode::Fenced, &[500]);
     let actions = member.on(Event::JoinFailed(call, failure()), SECOND);
     let (call, join) = join_in(&actions).unwrap();
-    assert_eq!(join.member.incarnation, 501);
+    assert_eq!(join.member.incarnation, 601, "above it, by what tells it from others");
     let actions = member.on(Event::JoinFailed(call, failure()), SECOND);
     assert!(matches!(&actions[..], [Action::End(Some(_))]));
+}
+
+#[test]
+fn two_that_raise_their_incarnations_above_the_same_stay_apart() {
+    let raised = |incarnation| {
+        let mut config = config("a");
+        config.member.incarnation = incarnation;
+        let mut member = Membership::new(config);
+        let (call, _) = join_in(&member.on(Event::Tick, SECOND)).unwrap();
+        member.on(Event::JoinFailed(call, refused(ErrorCode::Fenced, &[500])), SECOND);
+        member.member().incarnation
+    };
+    assert!(raised(100) > 501 && raised(101) > 501, "501 is who comes back after 500");
+    assert_ne!(raised(100), raised(101));
+}
+
+#[test]
+fn an_overtaken_heartbeat_that_denies_something_does_not_prolong_the_lease() {
+    let denied = [vec![grant(P0, 1, Some(100))], vec![], vec![grant(P0, 2, None)]];
+    for (grants, prolonged) in
+        denied.into_iter().map(|grants| (grants, false)).chain([(vec![grant(P0, 1, None)], true)])
+    {
+        let (mut member, first) = holding(1, SECOND);
+        member.on(Event::HeartbeatAnswered(first, reply(1, vec![grant(P0, 1, None)])), SECOND);
+        let sent = 2 * SECOND;
+        let overtaken = heartbeat_in(&member.on(Event::Tick, sent)).unwrap();
+        heartbeat_in(&member.on(Event::Suspect, sent)).unwrap();
+        member.on(Event::HeartbeatAnswered(overtaken, reply(2, grants)), sent);
+        let until = if prolonged { sent + SESSION } else { SECOND + SESSION };
+        assert_eq!(member.lease_until(), Some(until));
+    }
+}
+
+#[test]
+fn a_late_refusal_of_the_run_that_it_was_does_not_stop_a_member_that_came_back() {
+    let (mut member, heartbeat) = holding(1, SECOND);
+    member.on(Event::InHand(Some(SECOND)), SECOND);
+    let at = 61 * SECOND;
+    let leave = leave_in(&member.on(Event::Tick, at)).unwrap();
+    member.on(Event::Left(leave), at);
+    member.on(Event::Released(P0, 1), at);
+    let (call, join) = {
+        let actions = member.on(Event::Returned, at);
+        let (call, join) = join_in(&actions).unwrap();
+        (call, join.clone())
+    };
+    let late = || refused(ErrorCode::Fenced, &[join.member.incarnation]);
+    member.on(Event::HeartbeatFailed(heartbeat, late()), at);
+    member.on(Event::ReleaseFailed(P0, 1, late()), at);
+    assert!(!member.is_over());
+    member.on(Event::Joined(call, join_reply()), at);
+    let newer = refused(ErrorCode::Fenced, &[join.member.incarnation + 1]);
+    member.on(Event::ReleaseFailed(P0, 1, newer), at);
+    assert!(member.is_over());
 }
 
 #[test]
@@ -223,6 +277,17 @@ fn a_record_that_takes_too_long_costs_everything_before_the_server_takes_it() {
     assert_eq!((member.deadline(), member.is_over()), (None, false));
     let actions = member.on(Event::Returned, 70 * SECOND);
     assert_eq!(join_in(&actions).unwrap().1.member.incarnation, 101, "100 has left for good");
+}
+
+#[test]
+fn a_record_that_takes_too_long_is_told_when_its_partition_is_being_released_already() {
+    let (mut member, call) = holding(1, SECOND);
+    member.on(Event::InHand(Some(SECOND)), SECOND);
+    let revoked = reply(2, vec![grant(P0, 1, Some(4_000))]);
+    member.on(Event::HeartbeatAnswered(call, revoked), SECOND);
+    member.on(Event::Drained(P0, 1, None), 5 * SECOND);
+    let actions = member.on(Event::Tick, 61 * SECOND);
+    assert!(actions.contains(&Action::Overdue), "nobody would say `Returned`: {actions:?}");
 }
 
 #[test]

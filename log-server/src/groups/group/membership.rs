@@ -20,7 +20,7 @@ const PAST_KEPT: Duration = Duration::from_secs(3600);
 const PAST_MAX: usize = 4096;
 
 /// A member.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) incarnation: u64,
     pub(super) topics: BTreeSet<Arc<str>>,
@@ -53,12 +53,12 @@ pub enum Standing {
 }
 
 /// Runs of members that are gone.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Past {
     runs: BTreeMap<Arc<str>, Run>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Run {
     incarnation: u64,
     left: bool,

@@ -64,7 +64,7 @@ pub struct GroupRules {
 }
 
 /// A consumer group.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Group {
     rules: GroupRules,
     members: BTreeMap<Arc<str>, Member>,
@@ -73,7 +73,7 @@ pub struct Group {
     slots: BTreeMap<Place, Slot>,
     /// What each owner has, what it is just releasing included.
     holdings: BTreeMap<Owner, BTreeSet<Place>>,
-    pending: HashMap<Token, Pending>,
+    pending: BTreeMap<Token, Pending>,
     resets: Resets,
     /// Until then, nothing is dealt.
     window: Option<Duration>,
@@ -91,7 +91,7 @@ pub struct Group {
 }
 
 /// A topic that the group reads, or has read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Topic {
     id: u128,
     partitions: u32,
@@ -132,7 +132,7 @@ impl Group {
             topics: BTreeMap::new(),
             slots: BTreeMap::new(),
             holdings: BTreeMap::new(),
-            pending: HashMap::new(),
+            pending: BTreeMap::new(),
             resets: Resets::default(),
             window: None,
             last_epoch: floor,

@@ -12,12 +12,12 @@ use super::slot::{Reset, Slot, Why};
 use super::{Answer, Group, Place, RequestId};
 
 /// Requests that wait for several partitions.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Resets {
     open: BTreeMap<RequestId, OpenReset>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct OpenReset {
     outcomes: Vec<Option<Refusal>>,
     places: BTreeMap<Place, usize>,

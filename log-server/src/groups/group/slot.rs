@@ -9,7 +9,7 @@ use log_core::{Offset, StartFrom};
 use super::{Owner, Place, Position, RequestId, Token};
 
 /// A partition of a group.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Slot {
     pub(super) topic: Arc<str>,
     pub(super) hold: Hold,
@@ -35,7 +35,7 @@ pub(super) struct Slot {
 }
 
 /// Where a partition is.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Hold {
     /// Nobody has it.
     Free,
@@ -83,21 +83,21 @@ pub(super) enum Why {
 }
 
 /// The last release. After a restart it is not known whose it was.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Released {
     pub(super) owner: Option<Owner>,
     pub(super) epoch: u64,
 }
 
 /// A new position that waits for the partition to be free.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Reset {
     pub(super) request: RequestId,
     pub(super) to: Offset,
 }
 
 /// What is just written, or looked for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Pending {
     Resolve(Vec<Place>),
     Fix(Vec<(Place, Position)>),
@@ -108,7 +108,7 @@ pub(super) enum Pending {
 }
 
 /// A part of a commit that is just written.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Part {
     pub(super) index: usize,
     pub(super) place: Place,
