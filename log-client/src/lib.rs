@@ -96,3 +96,8 @@ pub use log_core::protocol::topics::{PartitionEndsV1 as PartitionEnds, TopicLine
 pub use producer::{
     Appended, Delivery, IN_FLIGHT_LIMIT, Producer, ProducerBuilder, ProducerConfig,
 };
+
+// It shows all three crates.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -88,10 +88,6 @@ pub mod record;
 pub mod segment;
 pub mod store;
 
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
-
 // It shows the simulated disk, too.
 #[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../../docs/embedding.md")]
