@@ -189,7 +189,7 @@ impl Chance {
 
     fn disturb(&mut self) {
         let now = self.world.now;
-        self.slow ^= self.one_in(60);
+        self.slow ^= self.one_in(if self.slow { 20 } else { 200 });
         let processes = self.world.processes.iter().enumerate();
         let running: Vec<usize> =
             processes.filter(|(_, process)| process.runs()).map(|(number, _)| number).collect();
