@@ -182,6 +182,21 @@ impl Connection {
         self.0.shared.ask(kind, body, deadline).await
     }
 
+    /// Sends a request and waits until its reply was taken. `take` is given the body by the
+    /// connection's task, with nothing between; it must not block.
+    ///
+    /// # Errors
+    /// The refusal, or why there is no reply: `take` was not called, or will not be.
+    pub(crate) async fn ask_and_take<T: Send + 'static>(
+        &self,
+        kind: (u16, u16),
+        body: &Bytes,
+        deadline: Instant,
+        take: impl FnOnce(Bytes) -> T + Send + 'static,
+    ) -> std::result::Result<T, Failure> {
+        self.0.shared.ask_and_take(kind, body, deadline, take).await
+    }
+
     /// A control call, once.
     ///
     /// # Errors
@@ -308,24 +323,37 @@ impl Shared {
         body: &Bytes,
         deadline: Instant,
     ) -> std::result::Result<Bytes, Failure> {
+        self.ask_and_take(kind, body, deadline, |body| body).await
+    }
+
+    async fn ask_and_take<T: Send + 'static>(
+        &self,
+        kind: (u16, u16),
+        body: &Bytes,
+        deadline: Instant,
+        take: impl FnOnce(Bytes) -> T + Send + 'static,
+    ) -> std::result::Result<T, Failure> {
         let (tell, told) = oneshot::channel();
-        let on_answer = Box::new(move |answer| drop(tell.send(answer)));
+        let on_answer = Box::new(move |answer: Answer| {
+            let taken = answer.and_then(|reply| {
+                let body = reply.accepted().map_err(|error| Failure { sent: true, error })?;
+                Ok(take(body))
+            });
+            drop(tell.send(taken));
+        });
         let unsent = |error| Failure { sent: false, error };
         let correlation = self.send(kind, (&[], body), Some(on_answer)).map_err(unsent)?;
         let _forget = Forget(self, correlation);
-        let reply = match timeout_at(deadline, told).await {
-            Ok(Ok(answer)) => answer?,
+        match timeout_at(deadline, told).await {
+            Ok(Ok(taken)) => taken,
             // The task never drops a request without an answer, unless its runtime is shut down.
-            Ok(Err(_)) => {
-                return Err(Failure { sent: true, error: Error::Closed { what: "the runtime" } });
-            }
+            Ok(Err(_)) => Err(Failure { sent: true, error: Error::Closed { what: "the runtime" } }),
             // What waits to be written will be written.
             Err(_) => {
                 let what = format!("a reply from {}", self.address);
-                return Err(Failure { sent: true, error: Error::TimedOut { what } });
+                Err(Failure { sent: true, error: Error::TimedOut { what } })
             }
-        };
-        reply.accepted().map_err(|error| Failure { sent: true, error })
+        }
     }
 
     async fn call<C: Call>(

@@ -111,6 +111,10 @@ impl Connection<'_> {
                 let _ = self.flush(writer);
                 return Ending::Framing;
             }
+            if self.has_woken_readers() {
+                // Who waits for the records gets them before who wrote them is answered.
+                tokio::task::yield_now().await;
+            }
             if self.flush(writer).is_err() {
                 return Ending::Broken;
             }
@@ -200,6 +204,11 @@ impl Connection<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a fetch may have been waiting for what was appended just now.
+    fn has_woken_readers(&self) -> bool {
+        !self.session.out.is_empty() && self.context.metrics.fetches_parked.value() > 0
     }
 
     fn refuse_framing(&mut self, too_long: FrameTooLong) {

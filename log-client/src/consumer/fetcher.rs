@@ -14,7 +14,7 @@ use log_core::protocol::fetch::{
     FetchedPartition, GroupReader,
 };
 use log_core::protocol::{self, ErrorCode, Refusal, RequestKind};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep_until;
 
 use super::event::{ConsumerEvent, SkipReason};
@@ -34,6 +34,8 @@ const SECOND_WAIT: Duration = Duration::from_millis(50);
 const REFUSED_WAIT: Duration = Duration::from_millis(100);
 /// How long after a partition turned out to be gone.
 const GONE_WAIT: Duration = Duration::from_secs(1);
+/// Less than this in a reply is no backlog: what counts is how soon it is seen.
+const FEW_BYTES: usize = 16 * 1024;
 
 /// What a fetch asks for, and of which generation of each partition.
 struct Plan {
@@ -41,6 +43,7 @@ struct Plan {
     asked: Vec<(Source, u64)>,
 }
 
+/// What was asked for, and what came of it.
 struct Fetched {
     asked: Vec<(Source, u64)>,
     reply: Result<FetchReply>,
@@ -48,7 +51,7 @@ struct Fetched {
 
 /// Fetches until it is stopped.
 pub(super) async fn run(shared: Arc<Shared>, link: Arc<Link>) {
-    let mut in_flight: JoinSet<Fetched> = JoinSet::new();
+    let mut in_flight: JoinSet<usize> = JoinSet::new();
     loop {
         let mut wake = None;
         while in_flight.len() < IN_FLIGHT_MAX {
@@ -61,13 +64,14 @@ pub(super) async fn run(shared: Arc<Shared>, link: Arc<Link>) {
                 planned
             };
             let Some(plan) = planned else { break };
-            in_flight.spawn(fetch(Arc::clone(&link), plan, shared.settings.fetch_wait));
+            in_flight.spawn(fetch(Arc::clone(&shared), Arc::clone(&link), plan));
         }
         let wake = shared.instant(wake.unwrap_or_else(|| shared.now() + Duration::from_secs(60)));
         tokio::select! {
             Some(done) = in_flight.join_next(), if !in_flight.is_empty() => {
-                if let Ok(fetched) = done {
-                    take(&shared, fetched);
+                // At the end of a log few records come at once, and who reads them goes first.
+                if done.is_ok_and(|bytes| bytes < FEW_BYTES) {
+                    yield_now().await;
                 }
             }
             () = shared.fetch.notified() => {}
@@ -135,18 +139,29 @@ fn plan(state: &mut State, shared: &Shared, first: bool, now: Duration) -> Optio
     Some(Plan { request, asked })
 }
 
-async fn fetch(link: Arc<Link>, plan: Plan, wait: Duration) -> Fetched {
+/// Fetches once; what comes is taken in by the connection's task, so that nothing stands between
+/// it and who waits for it. Returns how many bytes came.
+async fn fetch(shared: Arc<Shared>, link: Arc<Link>, plan: Plan) -> usize {
     let Plan { request, asked } = plan;
-    let reply = async {
-        let deadline = link.deadline() + wait;
+    let of_task = (Arc::clone(&shared), asked.clone());
+    let fetched = async {
+        let deadline = link.deadline() + shared.settings.fetch_wait;
         let connection = link.connection(deadline).await?;
         let body = Bytes::from(request.encode());
         let kind = (RequestKind::Fetch.number(), FETCH_VERSION);
-        let reply = connection.ask(kind, &body, deadline).await.map_err(|failed| failed.error)?;
-        Ok(FetchReply::decode(reply)?)
+        let take_reply = move |body: Bytes| {
+            let (bytes, (shared, asked)) = (body.len(), of_task);
+            let reply = FetchReply::decode(body).map_err(Error::from);
+            take(&shared, Fetched { asked, reply });
+            bytes
+        };
+        let taken = connection.ask_and_take(kind, &body, deadline, take_reply).await;
+        taken.map_err(|failed| failed.error)
     };
-    let reply = reply.await;
-    Fetched { asked, reply }
+    fetched.await.unwrap_or_else(|error| {
+        take(&shared, Fetched { asked, reply: Err(error) });
+        0
+    })
 }
 
 fn take(shared: &Shared, fetched: Fetched) {
