@@ -121,8 +121,11 @@ struct Start<'a> {
     acks: Acks,
 }
 
-/// Ours, where it can be run.
-pub static OURS: Option<&Entry> = Some(&ours::ENTRY);
+/// Ours, spoken to as the peers are.
+pub const OURS: Entry = ours::ENTRY;
+
+/// Ours, by way of log-client.
+pub const BY_CLIENT: Entry = ours::BY_CLIENT;
 
 /// Other people's.
 pub const PEERS: &[Entry] = &[redis::ENTRY, nats::ENTRY];

@@ -22,6 +22,8 @@ const SCRATCH_KEPT_BYTES: usize = 256 * 1024;
 const POPULATE_STEP_BYTES: u64 = 256 * 1024;
 /// How much an append populates that finds the background late: it should not take long.
 const LATE_STEP_BYTES: u64 = 32 * 1024;
+/// How much may lack its pages, but not its blocks, of an append that must not wait.
+const FEW_BYTES: u64 = 256 * 1024;
 
 /// How bytes get into the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,14 +204,14 @@ impl ActiveSegment {
         self.prepared.allocate_until(end)
     }
 
-    /// Whether `len` more bytes fit, and only need to be copied: their blocks are there and, if
-    /// they are stored, their pages.
+    /// Whether `len` more bytes fit without waiting for the disk: their blocks are there and, if
+    /// they are stored, their pages, up to a few that take no longer than to tell another thread.
     #[must_use]
     pub fn is_ready(&self, len: usize, way: WriteWay) -> bool {
         let end = self.position + len as u64;
         let has_blocks = end <= self.prepared.allocated.load(Ordering::Acquire);
-        let has_pages =
-            way == WriteWay::Write || end <= self.prepared.claimed.load(Ordering::Relaxed);
+        let has_pages = way == WriteWay::Write
+            || end <= self.prepared.claimed.load(Ordering::Relaxed) + FEW_BYTES;
         end <= self.writer.file().len() && has_blocks && has_pages
     }
 

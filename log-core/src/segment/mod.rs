@@ -320,6 +320,9 @@ impl Mapped {
     fn populate(&self, start: u64, end: u64, segment: &Segment) -> Result<()> {
         let published = self.file.published();
         let end = end.min(self.cold_below).min(published);
+        if start >= end {
+            return Ok(());
+        }
         let mut at = start / POPULATE_BYTES * POPULATE_BYTES;
         while at < end {
             let chunk = at / POPULATE_BYTES;

@@ -5,7 +5,7 @@ use benches::servers::paced::Pace;
 use benches::servers::{Acks, raw};
 use benches::stats::Latencies;
 
-use super::server::{MESSAGE_BYTES, entrants};
+use super::server::{MESSAGE_BYTES, entrants_and_client};
 use crate::child;
 use crate::contest::{CONTROL, Contest};
 use crate::row::{Against, Bar, Part, Row};
@@ -39,7 +39,7 @@ fn end_to_end(scene: &Scene, a_second: u64, p50: Vec<Bar>, p99: Vec<Bar>) -> Out
     contest.add(CONTROL, move || {
         figures(raw::end_to_end(child::raw_relay(MESSAGE_BYTES)?, pace, MESSAGE_BYTES)?)
     });
-    for (name, entry) in entrants(scene, Acks::Written) {
+    for (name, entry) in entrants_and_client(scene, Acks::Written) {
         contest.add(name, move || {
             let dir = scene.fresh_dir()?;
             let mut server = entry.start(dir.path(), Acks::Written)?;

@@ -1,5 +1,6 @@
 //! The area server: produce and consume over loopback, with the server in a process of its own.
 
+use std::iter;
 use std::time::Duration;
 
 use benches::servers::exchange::Exchanged;
@@ -87,14 +88,23 @@ impl Work {
     }
 }
 
-/// Ours, if it is there, and the peers that can acknowledge so.
+/// Ours and the peers that can acknowledge so.
 pub(super) fn entrants(
     scene: &Scene,
     acks: Acks,
 ) -> impl Iterator<Item = (&'static str, &'static Entry)> {
-    let ours = servers::OURS.into_iter().map(|entry| (OURS, entry));
     let peers = scene.servers.iter().map(|entry| (entry.name, *entry));
-    ours.chain(peers).filter(move |(_, entry)| acks == Acks::Written || entry.can_sync)
+    let peers = peers.filter(move |(_, entry)| acks == Acks::Written || entry.can_sync);
+    iter::once((OURS, &servers::OURS)).chain(peers)
+}
+
+/// The same, and ours by way of its client beside them.
+pub(super) fn entrants_and_client(
+    scene: &Scene,
+    acks: Acks,
+) -> impl Iterator<Item = (&'static str, &'static Entry)> {
+    const BY_CLIENT: &Entry = &servers::BY_CLIENT;
+    entrants(scene, acks).chain(iter::once((BY_CLIENT.name, BY_CLIENT)))
 }
 
 pub(crate) fn produce(scene: &Scene) -> Outcome<Row> {
@@ -143,7 +153,7 @@ pub(crate) fn produce_synced(scene: &Scene) -> Outcome<Row> {
 }
 
 fn add_producers<'a>(contest: &mut Contest<'a>, scene: &'a Scene, work: &'a Work, acks: Acks) {
-    for (name, entry) in entrants(scene, acks) {
+    for (name, entry) in entrants_and_client(scene, acks) {
         contest.add(name, move || {
             let dir = scene.fresh_dir()?;
             let mut server = entry.start(dir.path(), acks)?;
@@ -200,9 +210,7 @@ pub(crate) fn sixteen_connections(scene: &Scene) -> Outcome<Row> {
 /// The same with synced records, beside one connection of ours.
 pub(crate) fn sixteen_connections_synced(scene: &Scene) -> Outcome<Row> {
     let mut contest = Contest::default();
-    if let Some(ours) = servers::OURS {
-        contest.add(CONTROL, move || exchanged(scene, ours, 1, Acks::Synced));
-    }
+    contest.add(CONTROL, || exchanged(scene, &servers::OURS, 1, Acks::Synced));
     add_exchangers(&mut contest, scene, Acks::Synced);
     let measured = contest.run(scene, EXCHANGE_BYTES)?;
     let rate = vec![Bar::at_least(5.0, Against::Control), Bar::at_least(1.2, REDIS)];

@@ -31,21 +31,19 @@ pub(crate) fn to_first_fetch(scene: &Scene) -> Outcome<Row> {
 pub(crate) fn consume(scene: &Scene) -> Outcome<Row> {
     let work = Work::of(MESSAGE_BYTES, scene.sized(COUNT));
     let mut contest = Contest::default();
-    if let Some(entry) = servers::OURS {
-        let work = &work;
-        contest.add(OURS, move || {
-            let dir = scene.fresh_dir()?;
-            let mut server = entry.start(dir.path(), Acks::Written)?;
-            work.produce_to(entry, &mut *server)?;
-            let count = work.count_of(entry);
-            let mut figures = vec![per_second(count, server.consume(count)?)];
-            for stop in [Stop::Cleanly, Stop::Kill] {
-                server.restart(stop)?;
-                figures.push(per_second(count, server.consume(count)?));
-            }
-            Ok(figures)
-        });
-    }
+    let ours = &work;
+    contest.add(OURS, move || {
+        let (work, entry, dir) = (ours, &servers::OURS, scene.fresh_dir()?);
+        let mut server = entry.start(dir.path(), Acks::Written)?;
+        work.produce_to(entry, &mut *server)?;
+        let count = work.count_of(entry);
+        let mut figures = vec![per_second(count, server.consume(count)?)];
+        for stop in [Stop::Cleanly, Stop::Kill] {
+            server.restart(stop)?;
+            figures.push(per_second(count, server.consume(count)?));
+        }
+        Ok(figures)
+    });
     let measured = contest.run(scene, work.memory_bytes())?;
     let part = |index, name| Part {
         // Its control is itself, before.

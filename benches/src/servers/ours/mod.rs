@@ -1,13 +1,16 @@
-//! Ours: log-server in a process of its own. Records go in and come out by way of log-client, as
-//! its users have it; the many connections of an exchange speak in frames, as those of the peers.
+//! Ours: log-server in a process of its own. It enters twice: with the same small clients on bare
+//! connections that the peers are measured with, and by way of log-client. Reading from the start
+//! is by way of log-client in any case.
 
-use std::collections::VecDeque;
+mod by_client;
+mod frames;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use log_client::{Client, Consumer, Delivery, Producer};
+use log_core::Timestamp;
 use log_core::config::{FlushPolicy, TopicConfig, TopicConfigV1};
 use log_core::protocol::frame::{self, FRAME_HEAD_BYTES, ReplyHead, RequestHead};
 use log_core::protocol::hello::HelloV1;
@@ -15,31 +18,40 @@ use log_core::protocol::produce::{self, PRODUCE_VERSION, ProduceHead};
 use log_core::protocol::topics::CreateTopicV1;
 use log_core::protocol::{Call, Refusal, RequestKind, decode_body, encode_call};
 use log_core::record::{Record, encode_into, encoded_len};
-use log_core::{StartFrom, Timestamp};
-use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::exchange::{Exchanged, exchange};
 use super::paced::{Pace, Sender, Tail, paced};
-use super::{Acks, Entry, Produce, Server, Start, Stop, WINDOW, free_address, once_up};
+use super::{Acks, Entry, Produce, Server, Start, Stop, free_address, once_up};
 use crate::Outcome;
 use crate::process::Process;
 use crate::stats::Latencies;
 use crate::stopwatch::Stopwatch;
 use crate::wire::Wire;
 
-pub(super) static ENTRY: Entry = Entry {
+pub(super) const ENTRY: Entry = Entry {
     name: "log-server",
     program: "log-server",
     in_batches_in: 1,
     can_sync: true,
-    start: |start| Ok(Box::new(Ours::start(start)?)),
+    start: |start| Ok(Box::new(Ours::start(start, By::Frames)?)),
+};
+
+pub(super) const BY_CLIENT: Entry = Entry {
+    name: "log-client",
+    start: |start| Ok(Box::new(Ours::start(start, By::Client)?)),
+    ..ENTRY
 };
 
 const TOPIC: &str = "bench";
-/// How many single records may be on their way: more than a pace leaves behind in a second.
-const UNANSWERED_MAX: usize = 50_000;
+/// Who speaks to the server.
+#[derive(Clone, Copy)]
+enum By {
+    Frames,
+    Client,
+}
 
 struct Ours {
+    by: By,
     process: Process,
     address: SocketAddr,
     program: PathBuf,
@@ -49,7 +61,7 @@ struct Ours {
 }
 
 impl Ours {
-    fn start(start: &Start<'_>) -> Outcome<Ours> {
+    fn start(start: &Start<'_>, by: By) -> Outcome<Ours> {
         let address = free_address()?;
         let (program, dir) = (start.program.clone(), start.dir.to_path_buf());
         let process = Process::start(&mut launch(&program, &dir, address))?;
@@ -62,7 +74,7 @@ impl Ours {
         let config = TopicConfigV1::from(&config);
         let topic = CreateTopicV1 { name: TOPIC.to_owned(), partitions: 1, config };
         let topic_id = call(&mut wire, &topic)?.id;
-        Ok(Ours { process, address, program, dir, acks: start.acks, topic_id })
+        Ok(Ours { by, process, address, program, dir, acks: start.acks, topic_id })
     }
 
     fn acks(&self) -> produce::Acks {
@@ -80,7 +92,7 @@ impl Ours {
 
     fn fetch_first(&self) -> Outcome<()> {
         let mut count = 0;
-        Reader::connect(self.address)?.wait(&mut |_| count += 1)?;
+        frames::Reader::connect(self.address, self.topic_id)?.wait(&mut |_| count += 1)?;
         if count > 0 { Ok(()) } else { Err("nothing was fetched".into()) }
     }
 }
@@ -139,30 +151,15 @@ impl Server for Ours {
     }
 
     fn produce(&mut self, work: &Produce<'_>) -> Outcome<Duration> {
-        let records = work.messages.iter().map(|message| Record::new(message)).collect::<Vec<_>>();
-        let batches = records.chunks_exact(work.at_once).cycle();
-        let driver = Driver::connect(self.address)?;
-        let producer = driver.producer(self.acks())?;
-        let stopwatch = Stopwatch::start();
-        driver.runtime.block_on(async {
-            let mut waiting = VecDeque::with_capacity(WINDOW);
-            for (batch, _) in batches.zip(0..work.count / work.at_once as u64) {
-                if waiting.len() == WINDOW {
-                    waiting.pop_front().expect("a window of some").await?;
-                }
-                waiting.push_back(producer.send_batch(TOPIC, Some(0), batch).await?);
-            }
-            for delivery in waiting {
-                delivery.await?;
-            }
-            Outcome::Ok(())
-        })?;
-        Ok(stopwatch.elapsed())
+        match self.by {
+            By::Frames => frames::produce(self, work),
+            By::Client => by_client::produce(self.address, self.acks(), work),
+        }
     }
 
     fn consume(&mut self, count: u64) -> Outcome<Duration> {
-        let mut reader = Reader::connect(self.address)?;
         let (mut seen, mut bytes) = (0, 0);
+        let mut reader = by_client::Reader::connect(self.address)?;
         let stopwatch = Stopwatch::start();
         while seen < count {
             reader.wait(&mut |message| {
@@ -186,12 +183,10 @@ impl Server for Ours {
     }
 
     fn end_to_end(&mut self, pace: Pace, message_bytes: usize) -> Outcome<Latencies> {
-        let mut reader = Reader::connect(self.address)?;
-        // One client for both: what the producer is told, the thread of the reader takes in.
-        let producer = reader.driver.producer(self.acks())?;
-        let runtime = reader.driver.runtime.handle().clone();
-        let mut adder = Adder { runtime, producer, unanswered: VecDeque::new() };
-        paced(pace, message_bytes, &mut adder, &mut reader)
+        match self.by {
+            By::Frames => frames::end_to_end(self, pace, message_bytes),
+            By::Client => by_client::end_to_end(self.address, self.acks(), pace, message_bytes),
+        }
     }
 
     fn restart(&mut self, stop: Stop) -> Outcome<Duration> {
@@ -204,69 +199,5 @@ impl Server for Ours {
         self.process = Process::start(&mut launch)?;
         once_up("log-server", || self.fetch_first())?;
         Ok(stopwatch.elapsed())
-    }
-}
-
-/// A client, and what it runs on: the thread that waits for something.
-struct Driver {
-    runtime: Runtime,
-    client: Client,
-}
-
-impl Driver {
-    fn connect(address: SocketAddr) -> Outcome<Driver> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let client = runtime.block_on(Client::connect(address.to_string()))?;
-        Ok(Driver { runtime, client })
-    }
-
-    fn producer(&self, acks: produce::Acks) -> Outcome<Producer> {
-        let producer = self.client.producer().acks(acks);
-        Ok(self.runtime.block_on(async { producer.build() })?)
-    }
-}
-
-/// Reads the partition from its start, and waits at its end.
-struct Reader {
-    driver: Driver,
-    consumer: Consumer,
-}
-
-impl Reader {
-    fn connect(address: SocketAddr) -> Outcome<Reader> {
-        let driver = Driver::connect(address)?;
-        let consumer = driver.client.consumer().assign([(TOPIC, 0, StartFrom::Earliest)]);
-        let consumer = driver.runtime.block_on(consumer.build())?;
-        Ok(Reader { driver, consumer })
-    }
-}
-
-impl Tail for Reader {
-    fn wait(&mut self, seen: &mut dyn FnMut(&[u8])) -> Outcome<()> {
-        let records = self.driver.runtime.block_on(self.consumer.next_batch())?;
-        for record in records.ok_or("the partition has no more records")?.iter() {
-            seen(record?.value.unwrap_or_default());
-        }
-        Ok(())
-    }
-}
-
-/// Appends one record at a time.
-struct Adder {
-    runtime: Handle,
-    producer: Producer,
-    unanswered: VecDeque<Delivery>,
-}
-
-impl Sender for Adder {
-    fn send(&mut self, message: &[u8]) -> Outcome<()> {
-        self.runtime.block_on(async {
-            let delivery = self.producer.send_to(TOPIC, 0, &Record::new(message)).await?;
-            self.unanswered.push_back(delivery);
-            if self.unanswered.len() > UNANSWERED_MAX {
-                self.unanswered.pop_front().expect("there are some").await?;
-            }
-            Ok(())
-        })
     }
 }
