@@ -167,6 +167,14 @@ impl MappedFile {
         self.advise(Advice::PopulateRead, start, end)
     }
 
+    /// Whether [`MappedFile::populate_for_reading`] reads, and meets the disk's errors. Kernels before
+    /// 5.14 do not, and simulated memory has none.
+    #[must_use]
+    pub fn can_populate(&self) -> bool {
+        let first = |map: &MmapRaw| map.advise_range(Advice::PopulateRead, 0, 1).is_ok();
+        self.mapped().is_some_and(first)
+    }
+
     /// Has the page cache keep this file in single pages. In larger units, which are cheaper to
     /// populate, each sync after a small append would write up to 2 MiB. Advice may be refused
     /// without harm.

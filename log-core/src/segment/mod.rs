@@ -1,6 +1,7 @@
 //! Segment: one file of a partition, as readers see it; its active writer is in `active.rs`.
 
 mod active;
+mod ahead;
 mod file_name;
 mod header;
 mod index;
@@ -8,6 +9,7 @@ mod index_file;
 mod maps;
 mod read;
 mod scan;
+mod window;
 
 use std::path::PathBuf;
 use std::sync::Arc;

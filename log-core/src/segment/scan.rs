@@ -4,14 +4,13 @@
 
 use std::sync::Arc;
 
+use super::ahead::Ahead;
+use super::window::Window;
 use crate::disk::DiskFile;
 use crate::error::{Fault, Result};
 use crate::offset::Offset;
 use crate::record::{BATCH_HEADER_BYTES, BatchHeader, BatchView, MAGIC, check_header};
 use crate::segment::SegmentHeader;
-
-/// How much is read at a time.
-const STEP: usize = 1024 * 1024;
 
 /// What stands at a place.
 #[derive(Debug)]
@@ -57,6 +56,7 @@ pub struct SegmentScan {
     end: u64,
     /// The last region of the log may simply end before the file does.
     ends_open: bool,
+    ahead: Ahead,
 }
 
 impl SegmentScan {
@@ -70,9 +70,11 @@ impl SegmentScan {
         end: u64,
         ends_open: bool,
     ) -> SegmentScan {
-        let window = Window { file, start: 0, end, bytes: Vec::new() };
+        let window = Window::new(file, position, end);
         let (seed, epoch) = (header.seed(), header.name.epoch);
-        SegmentScan { window, seed, epoch, expected, position, end, ends_open }
+        let ahead = window.map().map(|map| Ahead::start(map, seed, position, end));
+        let ahead = ahead.unwrap_or_default();
+        SegmentScan { window, seed, epoch, expected, position, end, ends_open, ahead }
     }
 
     /// The offset that would come next.
@@ -138,7 +140,7 @@ impl SegmentScan {
         while from + BATCH_HEADER_BYTES as u64 <= self.end {
             if !self.window.holds(from) {
                 // What may not be zero may be in the middle of a batch header at most.
-                match self.window.file.next_data(from)? {
+                match self.window.file().next_data(from)? {
                     Some(data) => from = from.max(data.saturating_sub(BATCH_HEADER_BYTES as u64)),
                     None => return Ok(None),
                 }
@@ -186,6 +188,9 @@ impl SegmentScan {
         if header.total_len() > left {
             return Ok(Err(Fault::Truncated { what: "batch" }));
         }
+        if self.ahead.has_checked(position, header.total_len()) {
+            return Ok(Ok(header));
+        }
         let bytes = self.window.read_up_to(position, header.total_len())?;
         if bytes.len() < header.total_len() {
             return Ok(Err(Fault::Truncated { what: "batch" }));
@@ -213,51 +218,23 @@ pub fn seed_at(segment_seed: u32, position: u64) -> u32 {
     segment_seed ^ low ^ high
 }
 
+/// Where in `bytes` the first header of a batch begins that was made for its place.
+pub(super) fn find_header(bytes: &[u8], seed_at: impl Fn(u64) -> u32) -> Option<u64> {
+    let magic = MAGIC.to_le_bytes();
+    let mut from = 0;
+    while from + BATCH_HEADER_BYTES <= bytes.len() {
+        let limit = bytes.len() - from - BATCH_HEADER_BYTES + 1;
+        from += find(&bytes[from..], MAGIC_AT, limit, magic)?;
+        if check_header(&bytes[from..], seed_at(from as u64)).is_ok() {
+            return Some(from as u64);
+        }
+        from += 1;
+    }
+    None
+}
+
 /// The first place below `limit` with `magic` at its `magic_at`.
 fn find(bytes: &[u8], magic_at: usize, limit: usize, magic: [u8; 4]) -> Option<usize> {
     let searched = &bytes[magic_at..(limit - 1) + magic_at + magic.len()];
     memchr::memmem::find(searched, &magic)
-}
-
-/// The part of the file that is in memory.
-#[derive(Debug)]
-struct Window {
-    file: Arc<dyn DiskFile>,
-    start: u64,
-    /// Where the walk ends: nothing is read ahead past it.
-    end: u64,
-    bytes: Vec<u8>,
-}
-
-impl Window {
-    /// Whether the byte at `position` is in memory.
-    fn holds(&self, position: u64) -> bool {
-        (self.start..self.start + self.bytes.len() as u64).contains(&position)
-    }
-
-    /// Between `least` and `most` bytes: what is in memory, if that is enough.
-    fn read_some(&mut self, position: u64, least: usize, most: usize) -> Result<&[u8]> {
-        let end = self.start + self.bytes.len() as u64;
-        let there = if position >= self.start { end.saturating_sub(position) } else { 0 };
-        let there = usize::try_from(there).unwrap_or(0);
-        let len = if there >= least { there } else { STEP };
-        self.read_up_to(position, len.min(most))
-    }
-
-    /// Up to `len` bytes: fewer only where the file ends.
-    fn read_up_to(&mut self, position: u64, len: usize) -> Result<&[u8]> {
-        let inside =
-            position >= self.start && position + len as u64 <= self.start + self.bytes.len() as u64;
-        if !inside {
-            // The caller has checked `len` against what the region can hold.
-            let ahead = usize::try_from(self.end.saturating_sub(position)).unwrap_or(STEP);
-            self.bytes.resize(len.max(STEP.min(ahead)), 0);
-            self.start = position;
-            let read = self.file.read_at(&mut self.bytes, position)?;
-            self.bytes.truncate(read);
-        }
-        let from = usize::try_from(position - self.start).expect("in the window");
-        let to = (from + len).min(self.bytes.len());
-        Ok(&self.bytes[from..to])
-    }
 }
