@@ -53,6 +53,10 @@ pub(crate) async fn wait(
                 Err(refusal) => return reply.refuse(&refusal),
             },
         };
+        if !ended && !fetch.is_enough(&gathered) {
+            // Woken for too little, again and again, it must not keep the thread from others.
+            tokio::task::yield_now().await;
+        }
     }
     let correlation = reply.correlation();
     reply.send(|out| fetch.reply(&context, gathered, correlation, out));

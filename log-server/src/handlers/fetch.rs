@@ -136,8 +136,11 @@ impl Fetch {
             let fetched = fetched.and_then(|fetched| fits(fetched, frame_max));
             match fetched {
                 Ok(fetched) if fetched.bytes.is_empty() => {}
-                // One batch is read whatever its size; the next fetch begins with it.
-                Ok(fetched) if gathered.bytes > 0 && fetched.bytes.len() > left => {}
+                // One batch is read whatever its size; the next fetch begins with it. To wait for
+                // more would be to wait for what is there.
+                Ok(fetched) if gathered.bytes > 0 && fetched.bytes.len() > left => {
+                    gathered.cut_short = true;
+                }
                 Ok(fetched) => gathered.add(source, fetched),
                 Err(refusal) => gathered.refuse(source, &refusal),
             }

@@ -208,6 +208,21 @@ fn one_batch_comes_whatever_its_size_and_then_no_more_than_asked_for() {
 }
 
 #[test]
+fn a_fetch_with_no_room_for_the_next_batch_does_not_wait_for_more() {
+    let setup = start_with(|config| config.io_threads = 1);
+    let mut peer = setup.peer();
+    let topic = peer.create("large", 2, FlushPolicy::Os);
+    for (partition, bytes) in [(0, 600_000), (1, 500_000)] {
+        peer.produce(to(&topic, partition, Acks::Policy), &batch(&[&vec![b'x'; bytes]])).unwrap();
+    }
+    let asked = fetch_of(vec![from(&topic, 0, 0), from(&topic, 1, 0)], 60_000);
+    let whole = log_core::protocol::fetch::FetchRequest { min_bytes: 1 << 20, ..asked };
+    let reply = peer.fetch(&whole);
+    let found: Vec<_> = reply.partitions.iter().map(|e| (e.partition, e.next)).collect();
+    assert_eq!(found, [(0, 1)], "the other one's batch goes into the next reply");
+}
+
+#[test]
 fn topics_are_made_changed_and_removed_and_old_ids_are_stale() {
     let setup = start();
     let mut peer = setup.peer();
