@@ -242,7 +242,7 @@ impl Connection<'_> {
                 Err(error) => return Err(error),
             }
         }
-        self.report(self.session.out.len() as u64);
+        self.report(self.session.outgoing_bytes() as u64);
         Ok(())
     }
 
@@ -269,7 +269,7 @@ impl Connection<'_> {
         self.context.shutdown.is_draining()
             && self.session.outbox.is_idle()
             && self.session.out.is_empty()
-            && !self.session.outbox.has_replies()
+            && self.session.outbox.reply_bytes() == 0
     }
 
     /// When something is overdue at the earliest.

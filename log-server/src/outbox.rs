@@ -13,6 +13,8 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
+    /// How many bytes the replies in `state` have; only set under its lock.
+    reply_bytes: AtomicUsize,
     produces: AtomicU32,
     fetches: AtomicU32,
     controls: AtomicU32,
@@ -44,6 +46,7 @@ impl Outbox {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Arc<Outbox> {
         Arc::new(Outbox {
             state: Mutex::default(),
+            reply_bytes: AtomicUsize::new(0),
             produces: AtomicU32::new(0),
             fetches: AtomicU32::new(0),
             controls: AtomicU32::new(0),
@@ -91,16 +94,21 @@ impl Outbox {
 
     /// Wakes the connection, so that it looks at what has changed.
     pub(crate) fn poke(&self) {
-        self.change(|_| ());
+        self.change(None, |_| ());
     }
 
-    fn change(&self, change: impl FnOnce(&mut Outgoing)) {
+    /// Adds to the replies, counts a request as answered, and wakes the connection.
+    fn change(&self, answered: Option<Waits>, frames: impl FnOnce(&mut Outgoing)) {
         let mut state = self.state.lock();
-        if state.closed {
-            return;
+        if !state.closed {
+            frames(&mut state.replies);
+            self.reply_bytes.store(state.replies.len(), Ordering::Release);
+            state.poked = true;
         }
-        change(&mut state.replies);
-        state.poked = true;
+        // Not before: who sees that nothing waits any more must see all replies.
+        if let Some(waits) = answered {
+            self.counter(waits).fetch_sub(1, Ordering::AcqRel);
+        }
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -115,12 +123,13 @@ impl Outbox {
             return false;
         }
         std::mem::swap(out, &mut state.replies);
+        self.reply_bytes.store(0, Ordering::Release);
         true
     }
 
-    /// Whether replies wait to be taken.
-    pub(crate) fn has_replies(&self) -> bool {
-        !self.state.lock().replies.is_empty()
+    /// How many bytes of replies wait to be taken.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.reply_bytes.load(Ordering::Acquire)
     }
 
     /// Ready once the outbox was poked since the last time.
@@ -141,6 +150,7 @@ impl Outbox {
         state.closed = true;
         state.waker = None;
         state.replies.clear();
+        self.reply_bytes.store(0, Ordering::Release);
     }
 }
 
@@ -196,8 +206,7 @@ impl Reply {
     fn finish(&mut self, frames: impl FnOnce(&mut Outgoing)) {
         self.answered = true;
         self.release_bytes();
-        self.outbox.counter(self.waits).fetch_sub(1, Ordering::AcqRel);
-        self.outbox.change(frames);
+        self.outbox.change(Some(self.waits), frames);
     }
 }
 
@@ -247,6 +256,21 @@ mod tests {
         reader.room().extend_from_slice(&slices[0]);
         let reply = frame::ReplyHead::decode(&reader.peek().unwrap().unwrap().head);
         assert_eq!((reply.correlation, reply.code), (7, ErrorCode::OutcomeUnknown.number()));
+    }
+
+    #[test]
+    fn a_request_waits_until_its_reply_is_there() {
+        let outbox = outbox();
+        let reply = outbox.begin(Waits::Produce, 1, 1).unwrap();
+        reply.send(|out| {
+            assert!(!outbox.is_idle(), "a connection that stops would end without the reply");
+            out.put(b"reply");
+        });
+        assert_eq!((outbox.is_idle(), outbox.reply_bytes()), (true, 5));
+        let late = outbox.begin(Waits::Produce, 2, 1).unwrap();
+        outbox.close();
+        late.send(|_| panic!("nobody reads it"));
+        assert_eq!((outbox.is_idle(), outbox.reply_bytes()), (true, 0));
     }
 
     #[test]

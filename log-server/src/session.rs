@@ -55,8 +55,13 @@ impl Session {
     /// Whether nothing more should be taken in before something has gone out.
     pub(crate) fn is_full(&self) -> bool {
         let config = &self.context.config;
-        self.out.len() > config.outgoing_max_bytes
+        self.outgoing_bytes() > config.outgoing_max_bytes
             || self.outbox.waiting_bytes() > config.produce_waiting_max_bytes
+    }
+
+    /// How many bytes wait for the peer to take them.
+    pub(crate) fn outgoing_bytes(&self) -> usize {
+        self.out.len() + self.outbox.reply_bytes()
     }
 
     /// Handles a request.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use log_core::protocol::ErrorCode;
 use log_core::protocol::frame::{RequestHead, encode_request};
+use log_core::protocol::metrics::MetricsV1;
 use log_core::protocol::produce::Acks;
 use log_core::protocol::topics::ListTopicsV1;
+use log_core::protocol::{ErrorCode, encode_call};
 use log_core::{FlushPolicy, TopicConfig};
 
 use crate::support::*;
@@ -114,6 +115,25 @@ fn a_slow_reader_is_cut_off_and_others_are_served() {
     }
     assert_eq!(slow_readers, 1);
     metric_becomes(&setup, "outgoing_bytes", 0);
+}
+
+#[test]
+fn who_asks_and_does_not_read_is_not_read_from() {
+    let setup = start_with(|config| {
+        config.io_threads = 1;
+        config.outgoing_max_bytes = 1 << 20;
+    });
+    let (mut slow, mut other) = (setup.peer(), setup.peer());
+    // Each answer is some kilobytes long, all are far more than sockets hold.
+    let requests = encode_call(&MetricsV1 {}, 7).repeat(50);
+    for _ in 0..200 {
+        slow.send(&requests);
+        other.call(&ListTopicsV1 { with_reserved: false }).unwrap();
+    }
+    let answered = setup.metric("requests_metrics");
+    assert!((50..8_000).contains(&answered), "{answered}");
+    let waiting = setup.metric("outgoing_bytes");
+    assert!((1 << 20..2 << 20).contains(&waiting), "{waiting}");
 }
 
 #[test]
