@@ -124,8 +124,7 @@ impl Connection<'_> {
             if self.is_drained() {
                 return Ending::Stopped;
             }
-            if !self.session.is_full() && self.has_whole_frame() {
-                // Frames were left while there was no room for replies.
+            if self.has_work_left() {
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -191,6 +190,14 @@ impl Connection<'_> {
 
     fn has_whole_frame(&self) -> bool {
         !matches!(self.frames.whole(), Ok(None))
+    }
+
+    /// Whether there is something to do that nothing will wake it for: replies that came while
+    /// others were written, or frames that were left while there was no room for replies.
+    fn has_work_left(&self) -> bool {
+        let session = &*self.session;
+        let replies = session.out.is_empty() && session.outbox.reply_bytes() > 0;
+        replies || !session.is_full() && self.has_whole_frame()
     }
 
     fn handle_frames(&mut self) -> Result<(), FrameTooLong> {
@@ -316,5 +323,69 @@ impl Connection<'_> {
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
         self.report(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    use bytes::Bytes;
+    use log_core::clock::SystemClock;
+    use log_core::{OpenMode, Store};
+    use parking_lot::Mutex;
+    use tokio::net::TcpListener;
+
+    use crate::config::ServerConfig;
+    use crate::groups::Coordinator;
+    use crate::metrics::Metrics;
+    use crate::outbox::{Outbox, Waits};
+    use crate::shutdown::Shutdown;
+
+    fn context(dir: &std::path::Path) -> Arc<Context> {
+        let config = ServerConfig::local(dir);
+        let store = Store::open(dir, config.store.clone(), OpenMode::CreateIfMissing).unwrap();
+        let clock = Arc::new(SystemClock::new());
+        let groups = config.groups.clone();
+        Arc::new(Context {
+            coordinator: Coordinator::new(store.clone(), clock.clone(), groups),
+            metrics: Arc::new(Metrics::new()),
+            shutdown: Shutdown::new(),
+            boot_id: 1,
+            started: Duration::ZERO,
+            connections: Mutex::new(HashMap::new()),
+            store,
+            config,
+            clock,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_reply_that_comes_while_the_last_write_of_a_turn_empties_the_rest_is_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let context = context(dir.path());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut client, (stream, _)) = (client.unwrap(), accepted.unwrap());
+
+        let outbox = Outbox::new(Arc::clone(&context.metrics));
+        let mut session = Session::new(Arc::clone(&context), Arc::clone(&outbox), 1, address);
+        let pieces = WRITES_MAX * SLICES;
+        for _ in 0..pieces {
+            session.out.put_shared(Bytes::from_static(b"x"));
+        }
+        outbox.begin(Waits::Control, 1, 1).unwrap().send(|out| out.put(b"late"));
+        // It has woken the connection before the first write.
+        poll_fn(|cx| outbox.poll_poked(cx)).await;
+
+        let mut read = vec![0; pieces + 4];
+        tokio::select! {
+            ending = serve(stream, &mut session) => panic!("{ending:?}"),
+            all = client.read_exact(&mut read) => assert_eq!(all.unwrap(), pieces + 4),
+        }
+        assert!(read.ends_with(b"xlate"));
+        context.coordinator.stop();
     }
 }
