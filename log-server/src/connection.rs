@@ -52,6 +52,8 @@ struct Connection<'a> {
     last_active: Instant,
     /// Since when bytes wait of which the socket takes none.
     stalled: Option<Instant>,
+    /// Since when the peer sends nothing more; it may wait for replies.
+    peer_done: Option<Instant>,
     /// What of the gauge of outgoing bytes is ours.
     reported: u64,
 }
@@ -69,6 +71,7 @@ pub(crate) async fn serve(mut stream: TcpStream, session: &mut Session) -> Endin
         last_read: now,
         last_active: now,
         stalled: None,
+        peer_done: None,
         reported: 0,
     };
     let ending = connection.run(reader, &writer).await;
@@ -121,8 +124,8 @@ impl Connection<'_> {
             if self.has_panicked() {
                 return Ending::Panicked;
             }
-            if self.is_drained() {
-                return Ending::Stopped;
+            if let Some(ending) = self.drained() {
+                return ending;
             }
             if self.has_work_left() {
                 tokio::task::yield_now().await;
@@ -140,7 +143,7 @@ impl Connection<'_> {
                 self.last_read = Instant::now();
             }
             match wake {
-                Wake::Read(Ok(0)) => return Ending::PeerClosed,
+                Wake::Read(Ok(0)) => self.note_peer_done(),
                 Wake::Read(Ok(bytes)) => self.has_read(bytes),
                 Wake::Read(Err(_)) | Wake::Writable(Err(_)) => return Ending::Broken,
                 Wake::Writable(Ok(())) | Wake::Poked => {}
@@ -162,7 +165,7 @@ impl Connection<'_> {
         writer: &WriteHalf<'_>,
         timer: Pin<&mut Sleep>,
     ) -> Wake {
-        let reads = !self.session.is_full();
+        let reads = self.peer_done.is_none() && !self.session.is_full();
         let writes = !self.session.out.is_empty();
         let room = self.frames.room();
         if room.capacity() - room.len() < self.read_bytes {
@@ -186,6 +189,12 @@ impl Connection<'_> {
         if bytes >= self.read_bytes {
             self.read_bytes = (self.read_bytes * 2).min(READ_MAX_BYTES);
         }
+    }
+
+    /// From here on there are only replies to write.
+    fn note_peer_done(&mut self) {
+        self.peer_done = Some(Instant::now());
+        self.session.outbox.note_peer_done();
     }
 
     fn has_whole_frame(&self) -> bool {
@@ -271,40 +280,52 @@ impl Connection<'_> {
         false
     }
 
-    /// Whether the server stops, and nothing of this connection is under way any more.
-    fn is_drained(&self) -> bool {
-        self.context.shutdown.is_draining()
-            && self.session.outbox.is_idle()
-            && self.session.out.is_empty()
-            && self.session.outbox.reply_bytes() == 0
+    /// Why it ends, if the server stops or the peer sends nothing more, and nothing of this
+    /// connection is under way any more.
+    fn drained(&self) -> Option<Ending> {
+        let ending = if self.context.shutdown.is_draining() {
+            Ending::Stopped
+        } else if self.peer_done.is_some() && !self.has_whole_frame() {
+            Ending::PeerClosed
+        } else {
+            return None;
+        };
+        let is_idle = self.session.outbox.is_idle() && self.session.outgoing_bytes() == 0;
+        is_idle.then_some(ending)
     }
 
     /// When something is overdue at the earliest.
     fn deadline(&self) -> Instant {
         let config = &self.context.config;
         let hello = self.session.peer.is_none().then(|| self.opened + config.hello_timeout);
-        let begun = self.frames.buffered() > 0 && !self.session.is_full();
-        let frame = begun.then(|| self.last_read + config.frame_timeout);
+        let frame = self.waits_for_frame().then(|| self.last_read + config.frame_timeout);
+        let done = self.peer_done.map(|since| since + config.write_timeout);
         let write = self.stalled.map(|since| since + config.write_timeout);
         let rests = self.session.outbox.is_idle() && !self.session.is_full();
         let idle = rests.then(|| self.last_active + config.idle_timeout);
         let never = self.last_active + NEVER;
-        [hello, frame, write, idle].into_iter().flatten().fold(never, Instant::min)
+        [hello, frame, done, write, idle].into_iter().flatten().fold(never, Instant::min)
+    }
+
+    /// Whether the rest of a frame is to come.
+    fn waits_for_frame(&self) -> bool {
+        self.frames.buffered() > 0 && self.peer_done.is_none() && !self.session.is_full()
     }
 
     fn overdue(&self, now: Instant) -> Option<Ending> {
         let config = &self.context.config;
         let quiet = now.saturating_duration_since(self.last_read);
-        let full = self.session.is_full();
-        if self.stalled.is_some_and(|since| now >= since + config.write_timeout) {
+        if self.peer_done.is_some_and(|since| now >= since + config.write_timeout) {
+            Some(Ending::PeerClosed)
+        } else if self.stalled.is_some_and(|since| now >= since + config.write_timeout) {
             Some(Ending::SlowReader)
         } else if self.session.peer.is_none() && now >= self.opened + config.hello_timeout {
             Some(Ending::HelloTimeout)
-        } else if self.frames.buffered() > 0 && !full && quiet >= config.frame_timeout {
+        } else if self.waits_for_frame() && quiet >= config.frame_timeout {
             Some(Ending::FrameTimeout)
         } else if now >= self.last_active + config.idle_timeout
             && self.session.outbox.is_idle()
-            && !full
+            && !self.session.is_full()
         {
             Some(Ending::Idle)
         } else {

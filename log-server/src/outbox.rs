@@ -6,6 +6,7 @@ use std::task::{Context as Cx, Poll, Waker};
 
 use log_core::protocol::{ErrorCode, Outgoing, Refusal, frame};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 
@@ -20,6 +21,8 @@ pub(crate) struct Outbox {
     controls: AtomicU32,
     /// Bytes of batches that wait to be appended.
     waiting_bytes: AtomicUsize,
+    /// Whether the peer sends nothing more.
+    peer_done: watch::Sender<bool>,
     metrics: Arc<Metrics>,
 }
 
@@ -51,6 +54,7 @@ impl Outbox {
             fetches: AtomicU32::new(0),
             controls: AtomicU32::new(0),
             waiting_bytes: AtomicUsize::new(0),
+            peer_done: watch::Sender::new(false),
             metrics,
         })
     }
@@ -144,6 +148,11 @@ impl Outbox {
         Poll::Pending
     }
 
+    /// The peer sends nothing more: what waits for something to happen is answered now.
+    pub(crate) fn note_peer_done(&self) {
+        self.peer_done.send_replace(true);
+    }
+
     /// The connection is over: replies are dropped from now on.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
@@ -168,6 +177,12 @@ impl Reply {
     /// The correlation id of the request.
     pub(crate) fn correlation(&self) -> u32 {
         self.correlation
+    }
+
+    /// Returns once the peer sends nothing more: it may be gone, or wait for its replies.
+    pub(crate) async fn peer_done(&self) {
+        // The sender lives as long as the outbox, so that it can't fail.
+        let _ = self.outbox.peer_done.subscribe().wait_for(|done| *done).await;
     }
 
     /// Counts the bytes of a batch that waits with it.

@@ -170,7 +170,13 @@ impl Session {
         };
         let context = Arc::clone(&self.context);
         self.tasks.spawn_local(async move {
-            match handler(&context, &peer, request).await {
+            let answer = tokio::select! {
+                biased;
+                answer = handler(&context, &peer, request) => answer,
+                // It waits for a change on behalf of a member that is about to go.
+                () = reply.peer_done(), if C::KIND == RequestKind::Heartbeat => return,
+            };
+            match answer {
                 Ok(answer) => {
                     let frame = encode_answer(&answer, correlation);
                     if frame.len() <= CONTROL_LIMIT_BYTES {

@@ -1,5 +1,5 @@
 //! Tail: fetches that wait for records. One that waits costs a task and no thread; it ends at once
-//! if its grants change, or the server stops.
+//! if its grants change, its peer sends nothing more, or the server stops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,7 @@ pub(crate) async fn wait(
                 () = waiting.signal.notified() => false,
                 () = tokio::time::sleep_until(deadline) => true,
                 () = context.shutdown.reached(Phase::Draining) => true,
+                () = reply.peer_done() => true,
             }
         };
         gathered = match fetch.gather(context.config.fetch_max_bytes(), engine::try_read) {

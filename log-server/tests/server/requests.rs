@@ -273,6 +273,27 @@ fn a_topic_whose_batches_fit_no_frame_is_refused() {
 }
 
 #[test]
+fn who_has_asked_all_and_closed_its_side_gets_its_answers() {
+    let setup = start();
+    let mut peer = setup.peer();
+    let topic = peer.create("events", 2, FlushPolicy::Sync);
+    let produce = produce_frame(to(&topic, 0, Acks::Policy), &batch(&[b"last"]), 100);
+    let waits = fetch_frame(&fetch_of(vec![from(&topic, 1, 0)], 60_000), 101);
+    let describe = encode_call(&DescribeTopicV1 { name: "events".to_owned() }, 102);
+    peer.send(&[produce, waits, describe].concat());
+    peer.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answered: Vec<u32> = std::iter::from_fn(|| peer.receive())
+        .map(|(correlation, body)| {
+            body.unwrap();
+            correlation
+        })
+        .collect();
+    answered.sort_unstable();
+    assert_eq!(answered, [100, 101, 102]);
+    metric_becomes(&setup, "connections_ended_peer_closed", 1);
+}
+
+#[test]
 fn a_produce_without_acks_is_not_answered_and_is_there_all_the_same() {
     let setup = start();
     let mut peer = setup.peer();
