@@ -84,8 +84,9 @@ fn begin(session: &mut Session, request: &FetchRequest, correlation: u32) -> Res
         && (fetch.is_enough(gathered) || wait.is_zero())
     {
         // Those that are gone are looked up again next time.
-        for refused in gathered.found.iter().filter(|found| found.code != ErrorCode::Ok.number()) {
-            partitions.forget(refused.topic_id, refused.partition);
+        let stale = ErrorCode::StaleTopic.number();
+        for gone in gathered.found.iter().filter(|found| found.code == stale) {
+            partitions.forget(gone.topic_id, gone.partition);
         }
     }
     match gathered {
