@@ -407,6 +407,6 @@ mod tests {
             all = client.read_exact(&mut read) => assert_eq!(all.unwrap(), pieces + 4),
         }
         assert!(read.ends_with(b"xlate"));
-        context.coordinator.stop();
+        context.coordinator.stop(Duration::from_secs(5));
     }
 }

@@ -127,9 +127,12 @@ impl Server {
         if threads.is_empty() {
             return Ok(());
         }
+        let clock = &self.context.clock;
+        let deadline = clock.monotonic().saturating_add(timeout);
         self.context.drain();
-        self.context.coordinator.stop();
-        let connections = self.context.shutdown.wait_closed(timeout);
+        self.context.coordinator.stop(timeout);
+        let left = deadline.saturating_sub(clock.monotonic());
+        let connections = self.context.shutdown.wait_closed(left);
         self.context.shutdown.advance(Phase::Over);
         for thread in threads.drain(..) {
             if thread.join().is_err() {

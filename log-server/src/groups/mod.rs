@@ -147,7 +147,7 @@ impl Coordinator {
 
     /// Does what becomes due, until it is stopped.
     pub(crate) async fn run(&self) {
-        while !matches!(*self.state.read(), State::Stopping) {
+        while !self.is_stopping() {
             let woken = self.wake.notified();
             match self.tick() {
                 Some(due) => {
@@ -183,19 +183,29 @@ impl Coordinator {
         }
     }
 
-    /// Answers nothing more, and waits until what was to be written is.
-    pub(crate) fn stop(&self) {
+    /// Answers nothing more, and waits until what was to be written is, for `timeout` at the
+    /// longest.
+    pub(crate) fn stop(&self, timeout: Duration) {
+        let deadline = self.clock.monotonic().saturating_add(timeout);
+        let left = || deadline.saturating_sub(self.clock.monotonic());
         *self.state.write() = State::Stopping;
         self.wake.notify_one();
         let cells: Vec<Arc<Cell>> = self.groups.read().values().cloned().collect();
         for cell in &cells {
             cell.state.lock().end_sessions();
         }
-        self.searches.stop();
-        self.writes.stop();
+        // What searches find is not written any more: they may end when they like.
+        if !self.writes.stop(left()) {
+            tracing::warn!("what groups have decided was not written in time");
+        }
+        self.searches.stop(left());
         for cell in &cells {
             cell.state.lock().drop_requests();
         }
+    }
+
+    fn is_stopping(&self) -> bool {
+        matches!(*self.state.read(), State::Stopping)
     }
 
     fn refuse_unready(&self) -> Result<(), Refusal> {
@@ -328,8 +338,14 @@ impl Coordinator {
             Action::Resolve { token, start, places } => {
                 let (Some(me), cell) = (self.me.upgrade(), Arc::clone(cell)) else { return };
                 self.searches.push(move || {
-                    let found = places.into_iter().map(|at| (at, me.resolve(&cell, at, start)));
-                    let found = found.collect();
+                    let mut found = Vec::with_capacity(places.len());
+                    for place in places {
+                        // A search may read much, and nobody waits for it any more.
+                        if me.is_stopping() {
+                            return;
+                        }
+                        found.push((place, me.resolve(&cell, place, start)));
+                    }
                     me.tell(&cell, Event::Resolved { token, found });
                 });
             }

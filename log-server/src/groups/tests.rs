@@ -19,6 +19,9 @@ use log_core::{OpenMode, Record, StartFrom, Store, StoreConfig, TopicConfig, Top
 use super::{Coordinator, GroupLimits};
 use crate::context::Peer;
 
+/// Longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// A store with its coordinator; the deadlines of that are driven beside each test.
 struct World {
     store: Store,
@@ -144,7 +147,7 @@ impl World {
 
     /// Stops as a server does.
     fn close(self) {
-        self.coordinator.stop();
+        self.coordinator.stop(PATIENCE);
         drop(self.coordinator);
         self.store.close().unwrap();
     }
@@ -366,7 +369,7 @@ async fn a_stop_answers_those_who_wait() {
     world.join(&a, StartFrom::Latest).await.unwrap();
     let reply = world.granted(&a, 1).await;
     let waiting = world.heartbeat(&a, held(&reply, false), reply.version);
-    let stop = async { world.coordinator.stop() };
+    let stop = async { world.coordinator.stop(PATIENCE) };
     let (refusal, ()) = tokio::join!(waiting, stop);
     assert_eq!(refusal.unwrap_err().error_code(), Some(ErrorCode::Stopping));
     let late = world.join(&a, StartFrom::Latest).await.unwrap_err();
