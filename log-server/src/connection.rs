@@ -350,42 +350,16 @@ impl Drop for Connection<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
 
     use bytes::Bytes;
-    use log_core::clock::SystemClock;
-    use log_core::{OpenMode, Store};
-    use parking_lot::Mutex;
     use tokio::net::TcpListener;
 
-    use crate::config::ServerConfig;
-    use crate::groups::Coordinator;
-    use crate::metrics::Metrics;
     use crate::outbox::{Outbox, Waits};
-    use crate::shutdown::Shutdown;
-
-    fn context(dir: &std::path::Path) -> Arc<Context> {
-        let config = ServerConfig::local(dir);
-        let store = Store::open(dir, config.store.clone(), OpenMode::CreateIfMissing).unwrap();
-        let clock = Arc::new(SystemClock::new());
-        let groups = config.groups.clone();
-        Arc::new(Context {
-            coordinator: Coordinator::new(store.clone(), clock.clone(), groups),
-            metrics: Arc::new(Metrics::new()),
-            shutdown: Shutdown::new(),
-            boot_id: 1,
-            started: Duration::ZERO,
-            connections: Mutex::new(HashMap::new()),
-            store,
-            config,
-            clock,
-        })
-    }
 
     #[tokio::test]
     async fn a_reply_that_comes_while_the_last_write_of_a_turn_empties_the_rest_is_sent() {
         let dir = tempfile::tempdir().unwrap();
-        let context = context(dir.path());
+        let context = Context::in_dir(dir.path());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());

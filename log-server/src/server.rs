@@ -110,7 +110,8 @@ impl Server {
         self.address
     }
 
-    /// The store that it serves, for use in this process.
+    /// The store that it serves, for use in this process. Groups notice a change of its topics with
+    /// the next heartbeat of a member.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.context.store

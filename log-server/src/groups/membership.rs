@@ -133,6 +133,7 @@ impl Coordinator {
     ) -> Result<HeartbeatReplyV1, Refusal> {
         let (name, owner) = member_of(&request.member)?;
         let cell = self.cell(&name)?;
+        self.notice_topics();
         self.note_connection(peer, &name);
         let (seen_version, holds) = (request.seen_version, request.holds.clone());
         let processing = Duration::from_millis(request.processing);

@@ -59,6 +59,8 @@ pub(crate) struct Coordinator {
     connections: Mutex<HashMap<u64, HashSet<GroupName>>>,
     /// Epochs of new groups are greater, so that those of a deleted group do not come again.
     epoch_floor: AtomicU64,
+    /// The store's version of the topics that groups know.
+    topics_version: AtomicU64,
     deadlines: Mutex<BinaryHeap<Reverse<(Duration, GroupName)>>>,
     wake: Notify,
     writes: Lane,
@@ -97,6 +99,7 @@ impl Coordinator {
             groups: RwLock::default(),
             connections: Mutex::default(),
             epoch_floor: AtomicU64::new(floor),
+            topics_version: AtomicU64::new(0),
             deadlines: Mutex::default(),
             wake: Notify::new(),
             writes: Lane::start("group-writes"),
@@ -132,6 +135,7 @@ impl Coordinator {
 
     /// Topics were made or removed, or have more partitions.
     pub(crate) fn topics_changed(&self) {
+        self.topics_version.store(self.store.topics_version(), Ordering::SeqCst);
         let cells: Vec<Arc<Cell>> = self.groups.read().values().cloned().collect();
         for cell in cells {
             let mut told = Told::default();
@@ -142,6 +146,17 @@ impl Coordinator {
             self.apply(&cell, &mut state, Event::TopicsChanged { topics }, &mut told);
             drop(state);
             told.tell();
+        }
+    }
+
+    /// Sees to it that changes are noticed that nobody has told of: whoever embeds the server has
+    /// the store at hand.
+    fn notice_topics(&self) {
+        let now = self.store.topics_version();
+        if self.topics_version.swap(now, Ordering::SeqCst) != now
+            && let Some(me) = self.me.upgrade()
+        {
+            self.searches.push(move || me.topics_changed());
         }
     }
 

@@ -331,6 +331,21 @@ async fn a_deleted_group_or_topic_is_gone_and_epochs_do_not_come_again() {
 }
 
 #[tokio::test]
+async fn what_is_done_to_topics_behind_the_back_of_the_groups_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = open(dir.path(), limits()).await;
+    world.topic("t", 1);
+    let a = member("a", 1);
+    world.join(&a, StartFrom::Earliest).await.unwrap();
+    world.granted(&a, 1).await;
+    world.store.add_partitions(&TopicName::parse("t").unwrap(), 2).unwrap();
+    assert_eq!(world.granted(&a, 2).await.grants[1].position.offset, 0);
+    world.store.delete_topic(&TopicName::parse("t").unwrap()).unwrap();
+    world.granted(&a, 0).await;
+    world.close();
+}
+
+#[tokio::test]
 async fn limits_are_refusals_and_what_was_refused_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let limits = GroupLimits { groups_max: 1, members_max: 1, ..limits() };
