@@ -9,12 +9,14 @@ use log_core::protocol::offsets::{
     FetchOffsetsV1, PositionV1, ResetOffsetsReplyV1, ResetOffsetsV1, ResetV1,
 };
 use log_core::protocol::{ErrorCode, Refusal};
+use log_core::store::GroupOffsets;
 use log_core::{Error, GroupName, Offset, StartFrom, Topic, TopicName};
 
 use super::group::{Answer, Commit, Event, Place};
 use super::membership::{position, within};
-use super::{Coordinator, group_name, owner, stopping};
+use super::{Coordinator, group_name, owner};
 use crate::context::Peer;
+use crate::engine;
 
 impl Coordinator {
     /// Commits offsets: each partition by itself.
@@ -94,26 +96,9 @@ impl Coordinator {
         self.refuse_unready()?;
         let name = group_name(&request.group)?;
         let topic = request.topic.as_deref().map(|raw| self.topic(raw)).transpose()?;
-        let mut committed = Vec::new();
-        for line in self.offsets.list(&name).map_err(refused)? {
-            if topic.as_ref().is_some_and(|topic| topic.id() != line.topic_id) {
-                continue;
-            }
-            // This tells what is in doubt.
-            match self.offsets.fetch(&name, &line.topic, line.partition) {
-                Ok(_) | Err(Error::UnknownTopic(_)) => {}
-                Err(error) => return Err(refused(error)),
-            }
-            committed.push(CommittedV1 {
-                topic: line.topic.as_str().to_owned(),
-                topic_id: line.topic_id,
-                partition: line.partition,
-                position: PositionV1::with_settled(line.committed.offset, &line.committed.settled),
-                clamped_from: line.committed.clamped_from,
-                metadata: line.committed.metadata.to_string(),
-                committed_at: line.committed.committed_at.as_millis(),
-            });
-        }
+        let (offsets, topic_id) = (self.offsets.clone(), topic.map(|topic| topic.id()));
+        // Who commits holds the same lock, over the disk, too.
+        let committed = engine::blocking(move || committed(&offsets, &name, topic_id)).await?;
         Ok(FetchOffsetsReplyV1 { committed })
     }
 
@@ -170,10 +155,10 @@ impl Coordinator {
             some => some.iter().copied().collect(),
         };
         within("partitions of a reset", wanted.len(), self.limits.partitions_max)?;
-        let lines = self.offsets.list(name).map_err(refused)?;
-        let topic = topic.clone();
+        let (offsets, name, topic) = (self.offsets.clone(), name.clone(), topic.clone());
         // A time is looked for in the log.
-        let resolved = tokio::task::spawn_blocking(move || {
+        engine::blocking(move || {
+            let lines = offsets.list(&name).map_err(refused)?;
             let resolve = |partition: u32| {
                 let line = lines
                     .iter()
@@ -184,15 +169,43 @@ impl Coordinator {
                     to: resolve(&topic, partition, start),
                 }
             };
-            wanted.into_iter().map(resolve).collect()
-        });
-        resolved.await.map_err(|_| stopping())
+            Ok(wanted.into_iter().map(resolve).collect())
+        })
+        .await
     }
 
     pub(super) fn topic(&self, raw: &str) -> Result<Topic, Refusal> {
         let name = TopicName::parse(raw).map_err(refused)?;
         self.store.topic(&name).map_err(refused)
     }
+}
+
+fn committed(
+    offsets: &GroupOffsets,
+    group: &GroupName,
+    topic_id: Option<u128>,
+) -> Result<Vec<CommittedV1>, Refusal> {
+    let mut committed = Vec::new();
+    for line in offsets.list(group).map_err(refused)? {
+        if topic_id.is_some_and(|id| id != line.topic_id) {
+            continue;
+        }
+        // This tells what is in doubt.
+        match offsets.fetch(group, &line.topic, line.partition) {
+            Ok(_) | Err(Error::UnknownTopic(_)) => {}
+            Err(error) => return Err(refused(error)),
+        }
+        committed.push(CommittedV1 {
+            topic: line.topic.as_str().to_owned(),
+            topic_id: line.topic_id,
+            partition: line.partition,
+            position: PositionV1::with_settled(line.committed.offset, &line.committed.settled),
+            clamped_from: line.committed.clamped_from,
+            metadata: line.committed.metadata.to_string(),
+            committed_at: line.committed.committed_at.as_millis(),
+        });
+    }
+    Ok(committed)
 }
 
 fn resolve(topic: &Topic, partition: u32, start: StartFrom) -> Result<Offset, Refusal> {
