@@ -174,10 +174,10 @@ fn a_long_poll_ends_with_every_partition_when_its_time_is_over() {
 fn a_partition_that_can_not_be_read_refuses_its_own_entry_alone() {
     let setup = start();
     let mut peer = setup.peer();
-    let topic = peer.create("events", 1, FlushPolicy::Os);
+    let topic = peer.create("events", 2, FlushPolicy::Os);
     peer.produce(to(&topic, 0, Acks::Policy), &batch(&[b"fine"])).unwrap();
     let strange = FetchPartition { topic_id: 7, ..from(&topic, 0, 0) };
-    let asked = vec![from(&topic, 0, 9), from(&topic, 5, 0), strange, from(&topic, 0, 0)];
+    let asked = vec![from(&topic, 1, 9), from(&topic, 5, 0), strange, from(&topic, 0, 0)];
     let reply = peer.fetch(&fetch_of(asked, 10_000));
     let codes: Vec<_> = reply.partitions.iter().map(|e| ErrorCode::from_number(e.code)).collect();
     let [range, partition, topic_id, fine] = codes.as_slice() else { panic!("{codes:?}") };
