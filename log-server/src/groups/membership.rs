@@ -14,7 +14,7 @@ use log_core::protocol::{ErrorCode, Refusal};
 use log_core::{Error, GroupName, StartFrom, TopicName};
 
 use super::cell::{Cell, Session};
-use super::group::{Event, Owner, Place, Position, Subscription, TopicLine};
+use super::group::{Event, Owner, Place, Position, Subscription};
 use super::member_grants::MemberGrants;
 use super::{Coordinator, group_name, lock_there, owner};
 use crate::context::Peer;
@@ -49,7 +49,7 @@ impl Coordinator {
         owner: &Owner,
         request: &JoinGroupV1,
     ) -> Result<JoinGroupReplyV1, Refusal> {
-        let subscription = self.subscription(cell, peer, owner, request)?;
+        let mut subscription = self.subscription(cell, peer, owner, request)?;
         let session_timeout = subscription.session_timeout;
         self.note_connection(peer, &cell.name);
         {
@@ -59,8 +59,10 @@ impl Coordinator {
                 || Session { grants: Arc::new(MemberGrants::default()), peer: peer.clone() };
             session.or_insert_with(fresh).peer = peer.clone();
         }
-        let joined =
-            self.ask(cell, |request| Event::Join { request, owner: owner.clone(), subscription });
+        let joined = self.ask(cell, |request| {
+            subscription.topics = self.lines(&subscription.names);
+            Event::Join { request, owner: owner.clone(), subscription }
+        });
         let joined = joined.await;
         if let Err(refusal) = joined {
             let mut state = cell.state.lock();
@@ -89,7 +91,7 @@ impl Coordinator {
         within("topics of a member", request.topics.len(), limits.topics_max)?;
         let start = StartFrom::try_from(request.start);
         let start = start.map_err(|f| Refusal::new(ErrorCode::Malformed, f.to_string()))?;
-        let (mut names, mut topics) = (BTreeSet::new(), Vec::new());
+        let mut names = BTreeSet::new();
         let state = lock_there(cell)?;
         // A member that comes back keeps its place, whatever has become of its topics.
         let is_known = state.group.members().any(|member| *member.member == *owner.member);
@@ -97,15 +99,12 @@ impl Coordinator {
         for raw in &request.topics {
             let topic = TopicName::parse(raw).map_err(|error| Refusal::from(&error))?;
             let name: Arc<str> = Arc::from(raw.as_str());
-            match self.line(&name) {
-                Some(line) => topics.push(line),
-                None if is_known => {}
-                None => return Err(Refusal::from(&Error::UnknownTopic(topic))),
+            if !is_known && self.line(&name).is_none() {
+                return Err(Refusal::from(&Error::UnknownTopic(topic)));
             }
             names.insert(name);
         }
-        topics.sort_by(|a: &TopicLine, b| a.name.cmp(&b.name));
-        topics.dedup_by(|a, b| a.name == b.name);
+        let topics = self.lines(&names);
         let partitions = topics.iter().map(|line| line.partitions as usize).sum();
         within("partitions of a member's topics", partitions, limits.partitions_max)?;
         let session_timeout = Duration::from_millis(request.session_timeout);

@@ -22,7 +22,7 @@ mod survey;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -140,9 +140,9 @@ impl Coordinator {
         for cell in cells {
             let mut told = Told::default();
             let mut state = cell.state.lock();
-            let mut names: HashSet<Arc<str>> = state.group.topics().cloned().collect();
+            let mut names: BTreeSet<Arc<str>> = state.group.topics().cloned().collect();
             names.extend(state.group.members().flat_map(|member| member.topics.iter().cloned()));
-            let topics = names.iter().filter_map(|name| self.line(name)).collect();
+            let topics = self.lines(&names);
             self.apply(&cell, &mut state, Event::TopicsChanged { topics }, &mut told);
             drop(state);
             told.tell();
@@ -287,6 +287,12 @@ impl Coordinator {
         let topic = self.store.topic(&TopicName::parse(name).ok()?).ok()?;
         let partitions = topic.partition_count();
         Some(TopicLine { name: Arc::clone(name), id: topic.id(), partitions })
+    }
+
+    /// What there is of each of them. Looked at under a group's lock, it is not older than what the
+    /// group knows: a later change is told to it later.
+    fn lines(&self, names: &BTreeSet<Arc<str>>) -> Vec<TopicLine> {
+        names.iter().filter_map(|name| self.line(name)).collect()
     }
 
     /// Notes that a connection speaks for a group.

@@ -12,7 +12,7 @@ use log_core::protocol::{ErrorCode, Refusal};
 use log_core::store::GroupOffsets;
 use log_core::{Error, GroupName, Offset, StartFrom, Topic, TopicName};
 
-use super::group::{Answer, Commit, Event, Place};
+use super::group::{Answer, Commit, Event, Place, stale_topic};
 use super::membership::{position, within};
 use super::{Coordinator, group_name, owner};
 use crate::context::Peer;
@@ -37,23 +37,26 @@ impl Coordinator {
             None => self.cell_or_new(&name)?,
         };
         let mut outcomes = vec![None; request.commits.len()];
-        let (mut commits, mut indices) = (Vec::new(), Vec::new());
+        let mut checked = Vec::new();
         for (index, commit) in request.commits.iter().enumerate() {
             match self.check_commit(commit) {
-                Ok(topic) => {
-                    commits.push(Commit {
-                        topic,
-                        place: Place { topic_id: commit.topic_id, partition: commit.partition },
-                        epoch: commit.epoch,
-                        position: position(&commit.position),
-                        metadata: Arc::from(commit.metadata.as_str()),
-                    });
-                    indices.push(index);
-                }
+                Ok(commit) => checked.push((index, commit)),
                 Err(refusal) => outcomes[index] = Some(refusal),
             }
         }
-        let answer = self.ask(&cell, |request| Event::Commit { request, owner, commits }).await;
+        let mut indices = Vec::new();
+        let asked = self.ask(&cell, |request| {
+            // Of a member's commits, the group knows what it has granted.
+            checked.retain(|(index, Commit { topic, place, .. })| {
+                let current = owner.is_some() || self.is_current(topic, place.topic_id);
+                outcomes[*index] = (!current).then(|| stale_topic(topic));
+                current
+            });
+            let commits;
+            (indices, commits) = checked.into_iter().unzip();
+            Event::Commit { request, owner, commits }
+        });
+        let answer = asked.await;
         self.forget_if_empty(&cell);
         if let Answer::Each(told) = answer? {
             for (index, outcome) in indices.into_iter().zip(told) {
@@ -63,8 +66,13 @@ impl Coordinator {
         Ok(CommitOffsetsReplyV1 { outcomes })
     }
 
-    /// Refuses what can't be committed for its partition; returns the topic's name.
-    fn check_commit(&self, commit: &CommitV1) -> Result<Arc<str>, Refusal> {
+    /// Whether this is the topic of that name. Looked at under a group's lock, as [`Self::lines`].
+    fn is_current(&self, name: &Arc<str>, id: u128) -> bool {
+        self.line(name).is_some_and(|line| line.id == id)
+    }
+
+    /// What is to be committed, or why it can't be for its partition.
+    fn check_commit(&self, commit: &CommitV1) -> Result<Commit, Refusal> {
         within("bytes of metadata", commit.metadata.len(), COMMIT_METADATA_LIMIT_BYTES)?;
         within("settled ranges", commit.position.settled.len(), SETTLED_RANGES_LIMIT)?;
         check_settled(&commit.position)?;
@@ -81,7 +89,13 @@ impl Coordinator {
             let refusal = Refusal::new(ErrorCode::OffsetBeyondEnd, text);
             return Err(refusal.with_numbers(&[highest, end]));
         }
-        Ok(Arc::from(topic.name().as_str()))
+        Ok(Commit {
+            topic: Arc::from(topic.name().as_str()),
+            place: Place { topic_id: commit.topic_id, partition: commit.partition },
+            epoch: commit.epoch,
+            position: position(&commit.position),
+            metadata: Arc::from(commit.metadata.as_str()),
+        })
     }
 
     /// What a group has committed; nothing, if there is no such group.
@@ -105,7 +119,8 @@ impl Coordinator {
     /// Sets what a group has committed, back, too. What members hold is revoked first.
     ///
     /// # Errors
-    /// `UnknownTopic`; `IllegalName`; `Malformed`; `LimitReached`; `Loading`; `Stopping`.
+    /// `UnknownTopic`; `StaleTopic` if it is deleted meanwhile; `IllegalName`; `Malformed`;
+    /// `LimitReached`; `Loading`; `Stopping`.
     pub(crate) async fn reset(
         &self,
         _peer: &Peer,
@@ -129,8 +144,17 @@ impl Coordinator {
             to.push((Arc::clone(&text), place, offset));
             indices.push(index);
         }
-        let answer = self.ask(&cell, |request| Event::Reset { request, to }).await;
+        let mut is_current = true;
+        let asked = self.ask(&cell, |request| {
+            // A time may have been looked for a long time.
+            is_current = self.is_current(&text, topic.id());
+            Event::Reset { request, to: if is_current { to } else { Vec::new() } }
+        });
+        let answer = asked.await;
         self.forget_if_empty(&cell);
+        if !is_current {
+            return Err(stale_topic(topic.name().as_str()));
+        }
         if let Answer::Each(outcomes) = answer? {
             for (index, outcome) in indices.into_iter().zip(outcomes) {
                 if let Some(refusal) = outcome {

@@ -42,6 +42,15 @@ impl Group {
         self.topics.entry(Arc::clone(name)).or_insert(new);
     }
 
+    /// Refuses an id that is not the one under which the group knows the topic. Only what has just
+    /// looked at the topics says that another topic has its name now.
+    pub(super) fn refuse_stale(&self, name: &str, id: u128) -> Result<(), Refusal> {
+        match self.topics.get(name) {
+            Some(topic) if topic.id != id => Err(stale_topic(name)),
+            _ => Ok(()),
+        }
+    }
+
     fn add_slots(&mut self, line: &TopicLine, start: StartFrom) {
         for partition in 0..line.partitions {
             let place = Place { topic_id: line.id, partition };
@@ -172,7 +181,7 @@ impl Group {
         let mut grants = Vec::new();
         for place in std::mem::take(&mut self.ready) {
             let Some(slot) = self.slots.get_mut(&place) else { continue };
-            if !matches!(slot.hold, Hold::Free) || slot.commits > 0 {
+            if !matches!(slot.hold, Hold::Free) || !slot.commits.is_empty() {
                 continue;
             }
             if let Some(at) = slot.retry_at.filter(|at| now < *at) {

@@ -42,6 +42,7 @@ pub use event::{
     RequestId, Subscription, Token, TopicLine,
 };
 pub use membership::Standing;
+pub use release::stale_topic;
 pub use restore::Entry;
 pub use slot::SlotView;
 

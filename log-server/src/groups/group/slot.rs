@@ -1,5 +1,6 @@
 //! Slot: a partition of a group: who has it, or what is just written about it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ pub(super) struct Slot {
     /// The last epoch that was given for it, or is just written.
     pub(super) epoch: u64,
     pub(super) released: Option<Released>,
-    /// Commits that wait for their sync. No grant follows another before they are through.
-    pub(super) commits: usize,
+    /// Writes of commits that wait for their sync. No grant follows another before they are through.
+    pub(super) commits: BTreeSet<Token>,
     pub(super) reset: Option<Reset>,
     pub(super) retry_at: Option<Duration>,
     /// A write of several partitions failed that this was among: it is written alone.
@@ -142,7 +143,7 @@ impl Slot {
             kept_for: None,
             epoch: 0,
             released: None,
-            commits: 0,
+            commits: BTreeSet::new(),
             reset: None,
             retry_at: None,
             alone: false,

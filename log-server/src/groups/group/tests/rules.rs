@@ -10,7 +10,8 @@ use log_core::protocol::groups::{HeartbeatReplyV1, HeldV1};
 
 use super::ms;
 use crate::groups::group::{
-    Action, Answer, Event, Group, GroupRules, Owner, Position, Subscription, TopicLine,
+    Action, Answer, Commit, Event, Group, GroupRules, Owner, Place, Position, Subscription,
+    TopicLine,
 };
 
 const SESSION: Duration = Duration::from_secs(10);
@@ -72,6 +73,10 @@ impl Durable {
         self.on(Event::Join { request: 1, owner: who.clone(), subscription }, now)
     }
 
+    fn commit_outside(&mut self, place: Place) -> Option<Answer> {
+        self.on(outside(place), ms(0))
+    }
+
     fn reply(&self, who: &Owner, now: Duration) -> HeartbeatReplyV1 {
         self.group.reply(who, now).unwrap()
     }
@@ -98,6 +103,18 @@ impl Durable {
             Event::Heartbeat { request, owner, connection, holds, seen_version, processing };
         self.on(event, now)
     }
+}
+
+/// A commit by somebody outside the group.
+fn outside(place: Place) -> Event {
+    let commit = Commit {
+        topic: Arc::from("t"),
+        place,
+        epoch: 0,
+        position: Position::at(7),
+        metadata: Arc::from(""),
+    };
+    Event::Commit { request: 1, owner: None, commits: vec![commit] }
 }
 
 fn who(member: &str, incarnation: u64) -> Owner {
@@ -205,6 +222,45 @@ fn the_drain_deadline_is_fixed_at_the_first_revoke_and_waits_for_the_lease_of_wh
 }
 
 #[test]
+fn who_speaks_of_a_deleted_topic_does_no_harm_to_the_one_that_has_its_name() {
+    let stale = Place { topic_id: 9, partition: 0 };
+    let is_stale = |answer: Option<Answer>| {
+        let Some(Answer::Each(outcomes)) = answer else { panic!("{answer:?}") };
+        let refused = outcomes.into_iter().next().flatten().unwrap();
+        assert_eq!(refused.error_code(), Some(ErrorCode::StaleTopic));
+    };
+    let mut group = Durable::new(ms(0));
+    let live = Place { topic_id: 1, partition: 0 };
+    assert_eq!(group.commit_outside(live), Some(Answer::Each(vec![None])));
+    is_stale(group.commit_outside(stale));
+    let a = who("a", 1);
+    group.join(&a, ms(0));
+    let reset = Event::Reset { request: 1, to: vec![(Arc::from("t"), stale, 0)] };
+    is_stale(group.on(reset, ms(0)));
+    assert_eq!(group.reply(&a, ms(0)).grants.len(), 6);
+    let places: BTreeSet<u128> = group.group.slots().map(|(place, _)| place.topic_id).collect();
+    assert_eq!(places, BTreeSet::from([1]));
+}
+
+#[test]
+fn a_commit_that_outlives_its_topic_is_not_counted_for_the_next_one() {
+    let mut group = Durable::new(ms(0));
+    let place = Place { topic_id: 1, partition: 0 };
+    let event = outside(place);
+    let actions = group.group.on(event, ms(0));
+    let written = actions.into_iter().find_map(|action| match action {
+        Action::Write { token, .. } => Some(Event::Written { token, outcome: Ok(()) }),
+        _ => None,
+    });
+    group.on(Event::TopicsChanged { topics: Vec::new() }, ms(0));
+    // It is seen again, as after a look at the topics that came late.
+    let a = who("a", 1);
+    group.join(&a, ms(0));
+    assert_eq!(group.on(written.unwrap(), ms(1)), Some(Answer::Each(vec![None])));
+    assert_eq!(group.reply(&a, ms(1)).grants.len(), 6);
+}
+
+#[test]
 fn what_a_release_says_is_where_the_next_owner_starts() {
     let mut group = Durable::new(ms(0));
     let (a, b) = (who("a", 1), who("b", 1));
@@ -212,7 +268,7 @@ fn what_a_release_says_is_where_the_next_owner_starts() {
     group.join(&b, ms(0));
     let grants = group.reply(&a, ms(10)).grants;
     for grant in grants.iter().filter(|grant| grant.revoked_for.is_some()) {
-        let place = crate::groups::group::Place { topic_id: 1, partition: grant.partition };
+        let place = Place { topic_id: 1, partition: grant.partition };
         let release = |offset| Event::Release {
             request: 1,
             owner: a.clone(),
