@@ -189,6 +189,14 @@ impl Group {
         (self.wake < Duration::MAX).then_some(self.wake)
     }
 
+    /// Refuses one that is no member.
+    ///
+    /// # Errors
+    /// `Fenced`; `UnknownMember`.
+    pub fn check_member(&self, owner: &Owner) -> Result<(), Refusal> {
+        self.member(owner).map(|_| ())
+    }
+
     /// What a member should hold, as a heartbeat is told it.
     ///
     /// # Errors
@@ -254,11 +262,12 @@ impl Group {
         self.last_epoch
     }
 
-    /// Whether nobody is in it, and nothing is under way.
+    /// Whether nobody is in it, or may hold something of it, and nothing is under way.
     #[must_use]
     pub fn is_unused(&self) -> bool {
         let resets = self.slots.values().any(|slot| slot.reset.is_some());
-        self.members.is_empty() && self.pending.is_empty() && !resets
+        let is_idle = self.pending.is_empty() && !resets;
+        self.members.is_empty() && self.holdings.is_empty() && is_idle
     }
 
     /// The requests whose write is under way.

@@ -162,6 +162,20 @@ fn a_join_that_comes_after_its_leave_makes_no_member() {
 }
 
 #[test]
+fn a_group_is_in_use_as_long_as_an_older_run_may_hold_something() {
+    let mut group = Durable::new(ms(0));
+    let (old, new) = (who("a", 1), who("a", 2));
+    group.join(&old, ms(0));
+    group.join(&new, ms(10));
+    let leave = Event::Leave { request: 1, owner: new.clone(), connection: 2, keep: None };
+    assert_eq!(group.on(leave, ms(20)), Some(Answer::Done));
+    assert_eq!(group.group.members().count(), 0);
+    assert!(!group.group.is_unused(), "the older one's lease has not ended");
+    group.on(Event::Tick, SESSION + ms(1));
+    assert!(group.group.is_unused());
+}
+
+#[test]
 fn one_that_is_stuck_loses_what_it_has_once_it_knows_and_gets_it_back_when_it_is_not() {
     let mut group = Durable::new(ms(0));
     let a = who("a", 1);
