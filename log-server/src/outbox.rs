@@ -19,7 +19,7 @@ pub(crate) struct Outbox {
     produces: AtomicU32,
     fetches: AtomicU32,
     controls: AtomicU32,
-    /// Bytes of batches that wait to be appended.
+    /// Bytes of requests that wait: of batches until they are appended, of others until their reply.
     waiting_bytes: AtomicUsize,
     /// Whether the peer sends nothing more.
     peer_done: watch::Sender<bool>,
@@ -91,7 +91,7 @@ impl Outbox {
         [Waits::Produce, Waits::Fetch, Waits::Control].iter().all(|kind| self.waiting(*kind) == 0)
     }
 
-    /// How many bytes of batches wait to be appended.
+    /// How many bytes of requests wait.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes.load(Ordering::Acquire)
     }
@@ -185,11 +185,13 @@ impl Reply {
         let _ = self.outbox.peer_done.subscribe().wait_for(|done| *done).await;
     }
 
-    /// Counts the bytes of a batch that waits with it.
+    /// Counts the bytes of the request that waits with it.
     pub(crate) fn hold_bytes(&mut self, bytes: usize) {
         self.bytes = bytes;
         self.outbox.waiting_bytes.fetch_add(bytes, Ordering::AcqRel);
-        self.outbox.metrics.produce_waiting_bytes.add(bytes as u64);
+        if self.waits == Waits::Produce {
+            self.outbox.metrics.produce_waiting_bytes.add(bytes as u64);
+        }
     }
 
     /// The batch waits no more, though its reply may.
@@ -197,7 +199,9 @@ impl Reply {
         let bytes = std::mem::take(&mut self.bytes);
         if bytes > 0 {
             self.outbox.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
-            self.outbox.metrics.produce_waiting_bytes.sub(bytes as u64);
+            if self.waits == Waits::Produce {
+                self.outbox.metrics.produce_waiting_bytes.sub(bytes as u64);
+            }
         }
     }
 

@@ -164,10 +164,11 @@ impl Session {
         };
         let Some(peer) = self.peer.clone() else { return };
         let limit = self.context.config.control_in_flight_max;
-        let Some(reply) = self.outbox.begin(Waits::Control, correlation, limit) else {
+        let Some(mut reply) = self.outbox.begin(Waits::Control, correlation, limit) else {
             let why = format!("{limit} requests of this connection wait already");
             return self.refuse(&Refusal::new(ErrorCode::LimitReached, why), correlation);
         };
+        reply.hold_bytes(body.len());
         let context = Arc::clone(&self.context);
         self.tasks.spawn_local(async move {
             let answer = tokio::select! {

@@ -66,7 +66,7 @@ impl Coordinator {
         let joined = joined.await;
         if let Err(refusal) = joined {
             let mut state = cell.state.lock();
-            if state.group.reply(owner, self.clock.monotonic()).is_err() {
+            if state.group.check_member(owner).is_err() {
                 state.sessions.remove(owner);
             }
             return Err(refusal);
@@ -124,13 +124,14 @@ impl Coordinator {
     /// the member has acted on all so far.
     ///
     /// # Errors
-    /// `UnknownMember`; `Fenced`; `UnknownGroup`; `Loading`; `Stopping`.
+    /// `UnknownMember`; `Fenced`; `UnknownGroup`; `TooLarge`; `Loading`; `Stopping`.
     pub(crate) async fn heartbeat(
         &self,
         peer: &Peer,
         request: HeartbeatV1,
     ) -> Result<HeartbeatReplyV1, Refusal> {
         let (name, owner) = member_of(&request.member)?;
+        within("held partitions", request.holds.len(), self.limits.partitions_max)?;
         let cell = self.cell(&name)?;
         self.notice_topics();
         self.note_connection(peer, &name);

@@ -118,7 +118,7 @@ impl Coordinator {
         let cell = self.cell(&group_name(&reader.group)?)?;
         let owner = owner(&reader.member, reader.incarnation);
         let state = cell.state.lock();
-        state.group.reply(&owner, self.clock.monotonic())?;
+        state.group.check_member(&owner)?;
         match state.sessions.get(&owner) {
             Some(session) => Ok(Arc::clone(&session.grants)),
             None => Err(Refusal::new(ErrorCode::UnknownMember, "join the group first")),

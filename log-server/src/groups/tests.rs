@@ -348,7 +348,7 @@ async fn what_is_done_to_topics_behind_the_back_of_the_groups_is_noticed() {
 #[tokio::test]
 async fn limits_are_refusals_and_what_was_refused_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let limits = GroupLimits { groups_max: 1, members_max: 1, ..limits() };
+    let limits = GroupLimits { groups_max: 1, members_max: 1, partitions_max: 3, ..limits() };
     let world = open(dir.path(), limits).await;
     world.topic("t", 1);
     let unknown = MemberV1 { group: "other".to_owned(), ..member("a", 1) };
@@ -367,6 +367,9 @@ async fn limits_are_refusals_and_what_was_refused_leaves_nothing() {
     let other = world.coordinator.join(&world.peer, request).await.unwrap_err();
     assert_eq!(other.error_code(), Some(ErrorCode::LimitReached));
     let kept = world.granted(&member("a", 1), 1).await;
+    let holds = held(&kept, false).repeat(4);
+    let much = world.heartbeat(&member("a", 1), holds, 0).await.unwrap_err();
+    assert_eq!((much.error_code(), much.numbers), (Some(ErrorCode::TooLarge), vec![4, 3]));
     // Kept for the next run, which gets it at once.
     world.leave(&member("a", 1), Some(60_000)).await;
     world.join(&member("a", 2), StartFrom::Latest).await.unwrap();

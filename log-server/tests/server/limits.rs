@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use log_core::protocol::frame::{RequestHead, encode_request};
+use log_core::protocol::groups::{HeartbeatV1, HeldV1, JoinGroupV1, MemberV1};
 use log_core::protocol::metrics::MetricsV1;
+use log_core::protocol::offsets::StartV1;
 use log_core::protocol::produce::Acks;
 use log_core::protocol::topics::ListTopicsV1;
 use log_core::protocol::{ErrorCode, encode_call};
@@ -134,6 +136,44 @@ fn who_asks_and_does_not_read_is_not_read_from() {
     assert!((50..8_000).contains(&answered), "{answered}");
     let waiting = setup.metric("outgoing_bytes");
     assert!((1 << 20..2 << 20).contains(&waiting), "{waiting}");
+}
+
+#[test]
+fn requests_that_wait_are_limited_by_their_bytes_too() {
+    let setup = start_with(|config| config.produce_waiting_max_bytes = 64 * 1024);
+    let mut peer = setup.peer();
+    peer.create("quiet", 1, FlushPolicy::Os);
+    let member = MemberV1 { group: "g".to_owned(), member: "m".to_owned(), incarnation: 1 };
+    let join = JoinGroupV1 {
+        member: member.clone(),
+        topics: vec!["quiet".to_owned()],
+        start: StartV1 { kind: 0, value: 0 },
+        session_timeout: 10_000,
+        drain_timeout: 10_000,
+        processing_timeout: 10_000,
+    };
+    peer.call(&join).unwrap();
+    // Some 29 kilobytes.
+    let held = HeldV1 { topic_id: 1, partition: 1, epoch: 1, draining: false };
+    let mut heartbeat = HeartbeatV1 {
+        member,
+        holds: vec![held; 1_000],
+        seen_version: 0,
+        processing: 0,
+        max_wait: 0,
+    };
+    let mut replies = std::iter::repeat_with(|| peer.call(&heartbeat).unwrap());
+    let reply = replies.find(|reply| !reply.grants.is_empty()).unwrap();
+    (heartbeat.seen_version, heartbeat.max_wait) = (reply.version, 60_000);
+    let before = setup.metric("requests_heartbeat");
+    peer.send(&encode_call(&heartbeat, 7).repeat(10));
+    metric_becomes(&setup, "requests_heartbeat", before + 3);
+    assert_eq!(
+        setup.metric("produce_waiting_bytes"),
+        0,
+        "nothing of this keeps others from producing"
+    );
+    assert_eq!(setup.metric("requests_heartbeat"), before + 3);
 }
 
 #[test]
