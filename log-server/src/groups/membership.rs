@@ -14,13 +14,16 @@ use log_core::protocol::{ErrorCode, Refusal};
 use log_core::{Error, GroupName, StartFrom, TopicName};
 
 use super::cell::{Cell, Session};
-use super::group::{Event, Owner, Place, Position, Subscription};
+use super::group::{Event, GRANT_BYTES, Owner, Place, Position, Subscription};
 use super::member_grants::MemberGrants;
-use super::{Coordinator, group_name, lock_there, owner};
+use super::{Coordinator, GRANTS_MAX_BYTES, group_name, lock_there, owner};
 use crate::context::Peer;
 
 /// A session timeout lasts so many heartbeats.
 const HEARTBEATS_PER_SESSION: u32 = 3;
+
+/// The bytes of a range in a position.
+const RANGE_BYTES: usize = 16;
 
 impl Coordinator {
     /// Makes the sender a member.
@@ -160,6 +163,7 @@ impl Coordinator {
         wait = wait.min(Duration::from_millis(request.max_wait));
         let mut reply = self.wait_for_change(&cell, &owner, &grants, seen_version, wait).await?;
         forget_known_ranges(&mut reply, &holds);
+        keep_ranges_that_fit(&mut reply);
         Ok(reply)
     }
 
@@ -239,6 +243,16 @@ fn forget_known_ranges(reply: &mut HeartbeatReplyV1, holds: &[HeldV1]) {
     }
 }
 
+/// A reply that was too large would be so each time. Without a range, its records are read again.
+fn keep_ranges_that_fit(reply: &mut HeartbeatReplyV1) {
+    let grants = reply.grants.iter().map(|grant| GRANT_BYTES + grant.topic.len()).sum();
+    let mut room = GRANTS_MAX_BYTES.saturating_sub(grants) / RANGE_BYTES;
+    for grant in &mut reply.grants {
+        grant.position.settled.truncate(room);
+        room -= grant.position.settled.len();
+    }
+}
+
 fn member_of(member: &MemberV1) -> Result<(GroupName, Owner), Refusal> {
     let name = group_name(&member.group)?;
     if member.member.is_empty() {
@@ -262,4 +276,38 @@ pub(super) fn position(position: &PositionV1) -> Position {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use log_core::protocol::groups::GrantV1;
+    use log_core::protocol::{CONTROL_LIMIT_BYTES, encode_answer};
+
+    fn grant(topic: &str, ranges: usize) -> GrantV1 {
+        GrantV1 {
+            topic: topic.to_owned(),
+            topic_id: 1,
+            partition: 2,
+            epoch: 3,
+            position: PositionV1 { offset: 4, settled: vec![(5, 6); ranges] },
+            revoked_for: Some(7),
+        }
+    }
+
+    #[test]
+    fn a_reply_holds_the_ranges_that_fit_and_all_grants() {
+        let mut small = HeartbeatReplyV1 { version: 1, grants: vec![grant("t", 3)] };
+        let head = encode_answer(&HeartbeatReplyV1 { version: 1, grants: Vec::new() }, 1).len();
+        let all = head + GRANT_BYTES + "t".len() + 3 * RANGE_BYTES;
+        assert_eq!(encode_answer(&small, 1).len(), all);
+        keep_ranges_that_fit(&mut small);
+        assert_eq!(small.grants[0].position.settled.len(), 3);
+
+        let mut large = HeartbeatReplyV1 { version: 1, grants: vec![grant("topic", 1_000); 1_000] };
+        keep_ranges_that_fit(&mut large);
+        let bytes = encode_answer(&large, 1).len();
+        assert!((CONTROL_LIMIT_BYTES - 100..=CONTROL_LIMIT_BYTES).contains(&bytes), "{bytes}");
+        assert_eq!(large.grants.len(), 1_000);
+    }
 }

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use log_core::clock::Clock;
 use log_core::protocol::fetch::GroupReader;
-use log_core::protocol::{ErrorCode, Refusal};
+use log_core::protocol::{CONTROL_LIMIT_BYTES, ErrorCode, Refusal};
 use log_core::store::{EntryChange, Grant, GroupOffsets, NewPosition};
 use log_core::{GroupName, Store, TopicName};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -44,6 +44,9 @@ pub use limits::GroupLimits;
 pub(crate) use member_grants::{MemberGrants, WaitingForChange};
 
 use crate::context::Peer;
+
+/// The most that grants may take in the reply to a heartbeat: all of it but for its head.
+const GRANTS_MAX_BYTES: usize = CONTROL_LIMIT_BYTES - 64;
 
 /// Keeps the groups of a server.
 #[derive(Debug)]
@@ -268,6 +271,7 @@ impl Coordinator {
             drain_timeout: self.limits.restart_timeout,
             retry_after: self.limits.retry_after,
             members_max: self.limits.members_max,
+            grants_max_bytes: GRANTS_MAX_BYTES,
             epoch_floor: self.epoch_floor.load(Ordering::SeqCst),
         }
     }

@@ -203,6 +203,7 @@ impl Group {
                 grants.extend(self.next_owner(place).map(|owner| (place, owner)));
             }
         }
+        self.leave_what_has_no_room(&mut grants, now);
         for (start, places) in searches {
             let token = self.token();
             self.pending.insert(token, Pending::Resolve(places.clone()));
@@ -214,6 +215,33 @@ impl Group {
         for grants in together.chunks(GRANTS_AT_ONCE) {
             self.write_grants(grants.to_vec());
         }
+    }
+
+    /// Leaves for later what the replies to its owner's heartbeats could not name.
+    fn leave_what_has_no_room(&mut self, grants: &mut Vec<(Place, Owner)>, now: Duration) {
+        let limit = self.rules.grants_max_bytes;
+        if grants.is_empty() || self.slots.values().map(Slot::grant_bytes).sum::<usize>() <= limit {
+            return;
+        }
+        let mut named: BTreeMap<Owner, usize> = BTreeMap::new();
+        for slot in self.slots.values() {
+            if let Some(owner) = slot.owner() {
+                *named.entry(owner.clone()).or_default() += slot.grant_bytes();
+            }
+        }
+        let at = now.saturating_add(self.rules.retry_after);
+        grants.retain(|(place, owner)| {
+            let slot = self.slots.get_mut(place).expect("it is at hand");
+            let bytes = named.entry(owner.clone()).or_default();
+            let has_room = *bytes + slot.grant_bytes() <= limit;
+            if has_room {
+                *bytes += slot.grant_bytes();
+            } else {
+                slot.retry_at = Some(at);
+                self.wake = self.wake.min(at);
+            }
+            has_room
+        });
     }
 
     pub(super) fn next_owner(&self, place: Place) -> Option<Owner> {

@@ -46,6 +46,9 @@ pub use release::stale_topic;
 pub use restore::Entry;
 pub use slot::SlotView;
 
+/// The bytes of a grant in the reply to a heartbeat, without the topic's name and the ranges.
+pub const GRANT_BYTES: usize = 61;
+
 /// What holds for all groups.
 #[derive(Debug, Clone)]
 pub struct GroupRules {
@@ -60,6 +63,9 @@ pub struct GroupRules {
     pub retry_after: Duration,
     /// The most members of a group.
     pub members_max: usize,
+    /// The most bytes that what a member holds may take in the reply to its heartbeat, ranges not
+    /// counted: it is granted nothing beyond that.
+    pub grants_max_bytes: usize,
     /// Epochs and versions are greater than this.
     pub epoch_floor: u64,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use log_core::protocol::Refusal;
 use log_core::{Offset, StartFrom};
 
-use super::{Owner, Place, Position, RequestId, Token};
+use super::{GRANT_BYTES, Owner, Place, Position, RequestId, Token};
 
 /// A partition of a group.
 #[derive(Debug, Clone)]
@@ -156,6 +156,20 @@ impl Slot {
             Hold::Held(held) | Hold::Releasing(held, _) => Some(held),
             _ => None,
         }
+    }
+
+    /// Who has it, or will once that is written.
+    pub(super) fn owner(&self) -> Option<&Owner> {
+        match &self.hold {
+            Hold::Held(held) | Hold::Releasing(held, _) => Some(&held.owner),
+            Hold::Granting(owner) => Some(owner),
+            _ => None,
+        }
+    }
+
+    /// What it takes in the reply to a heartbeat, without ranges.
+    pub(super) fn grant_bytes(&self) -> usize {
+        GRANT_BYTES + self.topic.len()
     }
 
     pub(super) fn held_mut(&mut self) -> Option<&mut Held> {

@@ -10,8 +10,8 @@ use log_core::protocol::groups::{HeartbeatReplyV1, HeldV1};
 
 use super::ms;
 use crate::groups::group::{
-    Action, Answer, Commit, Event, Group, GroupRules, Owner, Place, Position, Subscription,
-    TopicLine,
+    Action, Answer, Commit, Event, GRANT_BYTES, Group, GroupRules, Owner, Place, Position,
+    Subscription, TopicLine,
 };
 
 const SESSION: Duration = Duration::from_secs(10);
@@ -30,6 +30,7 @@ impl Durable {
             drain_timeout: SESSION,
             retry_after: ms(100),
             members_max: 10,
+            grants_max_bytes: usize::MAX,
             epoch_floor: 100,
         });
         Durable { group, forced: 0 }
@@ -159,6 +160,27 @@ fn a_join_that_comes_after_its_leave_makes_no_member() {
         assert_eq!((refusal.error_code(), refusal.numbers), (Some(ErrorCode::Fenced), vec![3]));
     }
     assert_eq!(group.join(&who("a", 4), ms(40)), Some(Answer::Done));
+}
+
+#[test]
+fn a_member_is_granted_no_more_than_its_heartbeats_can_be_told() {
+    let mut group = Durable::new(ms(0));
+    group.group.rules.grants_max_bytes = 4 * (GRANT_BYTES + "t".len());
+    let (a, b) = (who("a", 1), who("b", 2));
+    group.join(&a, ms(0));
+    assert_eq!(group.reply(&a, ms(0)).grants.len(), 4);
+    group.join(&b, ms(10));
+    assert_eq!(group.reply(&b, ms(10)).grants.len(), 0, "it is tried again a little later");
+    group.on(Event::Tick, ms(110));
+    assert_eq!(group.reply(&b, ms(110)).grants.len(), 2);
+    let leave = Event::Leave { request: 1, owner: b, connection: 2, keep: None };
+    group.on(leave, ms(120));
+    group.on(Event::ConnectionClosed { connection: 2 }, ms(130));
+    for now in [ms(130), ms(300)] {
+        group.on(Event::Tick, now);
+        let reply = group.reply(&a, now);
+        assert_eq!(reply.grants.len(), 4);
+    }
 }
 
 #[test]
