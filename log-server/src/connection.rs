@@ -52,6 +52,8 @@ struct Connection<'a> {
     last_active: Instant,
     /// Since when bytes wait of which the socket takes none.
     stalled: Option<Instant>,
+    /// Since when the peer sends nothing more; it may wait for replies.
+    peer_done: Option<Instant>,
     /// What of the gauge of outgoing bytes is ours.
     reported: u64,
 }
@@ -69,6 +71,7 @@ pub(crate) async fn serve(mut stream: TcpStream, session: &mut Session) -> Endin
         last_read: now,
         last_active: now,
         stalled: None,
+        peer_done: None,
         reported: 0,
     };
     let ending = connection.run(reader, &writer).await;
@@ -121,11 +124,10 @@ impl Connection<'_> {
             if self.has_panicked() {
                 return Ending::Panicked;
             }
-            if self.is_drained() {
-                return Ending::Stopped;
+            if let Some(ending) = self.drained() {
+                return ending;
             }
-            if !self.session.is_full() && self.has_whole_frame() {
-                // Frames were left while there was no room for replies.
+            if self.has_work_left() {
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -141,7 +143,7 @@ impl Connection<'_> {
                 self.last_read = Instant::now();
             }
             match wake {
-                Wake::Read(Ok(0)) => return Ending::PeerClosed,
+                Wake::Read(Ok(0)) => self.note_peer_done(),
                 Wake::Read(Ok(bytes)) => self.has_read(bytes),
                 Wake::Read(Err(_)) | Wake::Writable(Err(_)) => return Ending::Broken,
                 Wake::Writable(Ok(())) | Wake::Poked => {}
@@ -163,7 +165,7 @@ impl Connection<'_> {
         writer: &WriteHalf<'_>,
         timer: Pin<&mut Sleep>,
     ) -> Wake {
-        let reads = !self.session.is_full();
+        let reads = self.peer_done.is_none() && !self.session.is_full();
         let writes = !self.session.out.is_empty();
         let room = self.frames.room();
         if room.capacity() - room.len() < self.read_bytes {
@@ -189,8 +191,22 @@ impl Connection<'_> {
         }
     }
 
+    /// From here on there are only replies to write.
+    fn note_peer_done(&mut self) {
+        self.peer_done = Some(Instant::now());
+        self.session.outbox.note_peer_done();
+    }
+
     fn has_whole_frame(&self) -> bool {
         !matches!(self.frames.whole(), Ok(None))
+    }
+
+    /// Whether there is something to do that nothing will wake it for: replies that came while
+    /// others were written, or frames that were left while there was no room for replies.
+    fn has_work_left(&self) -> bool {
+        let session = &*self.session;
+        let replies = session.out.is_empty() && session.outbox.reply_bytes() > 0;
+        replies || !session.is_full() && self.has_whole_frame()
     }
 
     fn handle_frames(&mut self) -> Result<(), FrameTooLong> {
@@ -242,7 +258,7 @@ impl Connection<'_> {
                 Err(error) => return Err(error),
             }
         }
-        self.report(self.session.out.len() as u64);
+        self.report(self.session.outgoing_bytes() as u64);
         Ok(())
     }
 
@@ -264,40 +280,52 @@ impl Connection<'_> {
         false
     }
 
-    /// Whether the server stops, and nothing of this connection is under way any more.
-    fn is_drained(&self) -> bool {
-        self.context.shutdown.is_draining()
-            && self.session.outbox.is_idle()
-            && self.session.out.is_empty()
-            && !self.session.outbox.has_replies()
+    /// Why it ends, if the server stops or the peer sends nothing more, and nothing of this
+    /// connection is under way any more.
+    fn drained(&self) -> Option<Ending> {
+        let ending = if self.context.shutdown.is_draining() {
+            Ending::Stopped
+        } else if self.peer_done.is_some() && !self.has_whole_frame() {
+            Ending::PeerClosed
+        } else {
+            return None;
+        };
+        let is_idle = self.session.outbox.is_idle() && self.session.outgoing_bytes() == 0;
+        is_idle.then_some(ending)
     }
 
     /// When something is overdue at the earliest.
     fn deadline(&self) -> Instant {
         let config = &self.context.config;
         let hello = self.session.peer.is_none().then(|| self.opened + config.hello_timeout);
-        let begun = self.frames.buffered() > 0 && !self.session.is_full();
-        let frame = begun.then(|| self.last_read + config.frame_timeout);
+        let frame = self.waits_for_frame().then(|| self.last_read + config.frame_timeout);
+        let done = self.peer_done.map(|since| since + config.write_timeout);
         let write = self.stalled.map(|since| since + config.write_timeout);
         let rests = self.session.outbox.is_idle() && !self.session.is_full();
         let idle = rests.then(|| self.last_active + config.idle_timeout);
         let never = self.last_active + NEVER;
-        [hello, frame, write, idle].into_iter().flatten().fold(never, Instant::min)
+        [hello, frame, done, write, idle].into_iter().flatten().fold(never, Instant::min)
+    }
+
+    /// Whether the rest of a frame is to come.
+    fn waits_for_frame(&self) -> bool {
+        self.frames.buffered() > 0 && self.peer_done.is_none() && !self.session.is_full()
     }
 
     fn overdue(&self, now: Instant) -> Option<Ending> {
         let config = &self.context.config;
         let quiet = now.saturating_duration_since(self.last_read);
-        let full = self.session.is_full();
-        if self.stalled.is_some_and(|since| now >= since + config.write_timeout) {
+        if self.peer_done.is_some_and(|since| now >= since + config.write_timeout) {
+            Some(Ending::PeerClosed)
+        } else if self.stalled.is_some_and(|since| now >= since + config.write_timeout) {
             Some(Ending::SlowReader)
         } else if self.session.peer.is_none() && now >= self.opened + config.hello_timeout {
             Some(Ending::HelloTimeout)
-        } else if self.frames.buffered() > 0 && !full && quiet >= config.frame_timeout {
+        } else if self.waits_for_frame() && quiet >= config.frame_timeout {
             Some(Ending::FrameTimeout)
         } else if now >= self.last_active + config.idle_timeout
             && self.session.outbox.is_idle()
-            && !full
+            && !self.session.is_full()
         {
             Some(Ending::Idle)
         } else {
@@ -316,5 +344,43 @@ impl Connection<'_> {
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
         self.report(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use bytes::Bytes;
+    use tokio::net::TcpListener;
+
+    use crate::outbox::{Outbox, Waits};
+
+    #[tokio::test]
+    async fn a_reply_that_comes_while_the_last_write_of_a_turn_empties_the_rest_is_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let context = Context::in_dir(dir.path());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut client, (stream, _)) = (client.unwrap(), accepted.unwrap());
+
+        let outbox = Outbox::new(Arc::clone(&context.metrics));
+        let mut session = Session::new(Arc::clone(&context), Arc::clone(&outbox), 1, address);
+        let pieces = WRITES_MAX * SLICES;
+        for _ in 0..pieces {
+            session.out.put_shared(Bytes::from_static(b"x"));
+        }
+        outbox.begin(Waits::Control, 1, 1).unwrap().send(|out| out.put(b"late"));
+        // It has woken the connection before the first write.
+        poll_fn(|cx| outbox.poll_poked(cx)).await;
+
+        let mut read = vec![0; pieces + 4];
+        tokio::select! {
+            ending = serve(stream, &mut session) => panic!("{ending:?}"),
+            all = client.read_exact(&mut read) => assert_eq!(all.unwrap(), pieces + 4),
+        }
+        assert!(read.ends_with(b"xlate"));
+        context.coordinator.stop(Duration::from_secs(5));
     }
 }

@@ -54,3 +54,26 @@ pub(crate) struct Peer {
     /// Where it connects from.
     pub(crate) address: SocketAddr,
 }
+
+#[cfg(test)]
+impl Context {
+    /// That of a server without connections.
+    pub(crate) fn in_dir(dir: &std::path::Path) -> Arc<Context> {
+        let config = ServerConfig::local(dir);
+        let mode = log_core::OpenMode::CreateIfMissing;
+        let store = Store::open(dir, config.store.clone(), mode).unwrap();
+        let clock = Arc::new(log_core::clock::SystemClock::new());
+        let groups = config.groups.clone();
+        Arc::new(Context {
+            coordinator: Coordinator::new(store.clone(), clock.clone(), groups),
+            metrics: Arc::new(Metrics::new()),
+            shutdown: Shutdown::new(),
+            boot_id: 1,
+            started: std::time::Duration::ZERO,
+            connections: Mutex::new(HashMap::new()),
+            store,
+            config,
+            clock,
+        })
+    }
+}

@@ -6,6 +6,7 @@ use std::task::{Context as Cx, Poll, Waker};
 
 use log_core::protocol::{ErrorCode, Outgoing, Refusal, frame};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::metrics::Metrics;
 
@@ -13,11 +14,15 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
+    /// How many bytes the replies in `state` have; only set under its lock.
+    reply_bytes: AtomicUsize,
     produces: AtomicU32,
     fetches: AtomicU32,
     controls: AtomicU32,
-    /// Bytes of batches that wait to be appended.
+    /// Bytes of requests that wait: of batches until they are appended, of others until their reply.
     waiting_bytes: AtomicUsize,
+    /// Whether the peer sends nothing more.
+    peer_done: watch::Sender<bool>,
     metrics: Arc<Metrics>,
 }
 
@@ -44,10 +49,12 @@ impl Outbox {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Arc<Outbox> {
         Arc::new(Outbox {
             state: Mutex::default(),
+            reply_bytes: AtomicUsize::new(0),
             produces: AtomicU32::new(0),
             fetches: AtomicU32::new(0),
             controls: AtomicU32::new(0),
             waiting_bytes: AtomicUsize::new(0),
+            peer_done: watch::Sender::new(false),
             metrics,
         })
     }
@@ -84,23 +91,28 @@ impl Outbox {
         [Waits::Produce, Waits::Fetch, Waits::Control].iter().all(|kind| self.waiting(*kind) == 0)
     }
 
-    /// How many bytes of batches wait to be appended.
+    /// How many bytes of requests wait.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes.load(Ordering::Acquire)
     }
 
     /// Wakes the connection, so that it looks at what has changed.
     pub(crate) fn poke(&self) {
-        self.change(|_| ());
+        self.change(None, |_| ());
     }
 
-    fn change(&self, change: impl FnOnce(&mut Outgoing)) {
+    /// Adds to the replies, counts a request as answered, and wakes the connection.
+    fn change(&self, answered: Option<Waits>, frames: impl FnOnce(&mut Outgoing)) {
         let mut state = self.state.lock();
-        if state.closed {
-            return;
+        if !state.closed {
+            frames(&mut state.replies);
+            self.reply_bytes.store(state.replies.len(), Ordering::Release);
+            state.poked = true;
         }
-        change(&mut state.replies);
-        state.poked = true;
+        // Not before: who sees that nothing waits any more must see all replies.
+        if let Some(waits) = answered {
+            self.counter(waits).fetch_sub(1, Ordering::AcqRel);
+        }
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -115,12 +127,13 @@ impl Outbox {
             return false;
         }
         std::mem::swap(out, &mut state.replies);
+        self.reply_bytes.store(0, Ordering::Release);
         true
     }
 
-    /// Whether replies wait to be taken.
-    pub(crate) fn has_replies(&self) -> bool {
-        !self.state.lock().replies.is_empty()
+    /// How many bytes of replies wait to be taken.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        self.reply_bytes.load(Ordering::Acquire)
     }
 
     /// Ready once the outbox was poked since the last time.
@@ -135,12 +148,18 @@ impl Outbox {
         Poll::Pending
     }
 
+    /// The peer sends nothing more: what waits for something to happen is answered now.
+    pub(crate) fn note_peer_done(&self) {
+        self.peer_done.send_replace(true);
+    }
+
     /// The connection is over: replies are dropped from now on.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
         state.waker = None;
         state.replies.clear();
+        self.reply_bytes.store(0, Ordering::Release);
     }
 }
 
@@ -160,11 +179,19 @@ impl Reply {
         self.correlation
     }
 
-    /// Counts the bytes of a batch that waits with it.
+    /// Returns once the peer sends nothing more: it may be gone, or wait for its replies.
+    pub(crate) async fn peer_done(&self) {
+        // The sender lives as long as the outbox, so that it can't fail.
+        let _ = self.outbox.peer_done.subscribe().wait_for(|done| *done).await;
+    }
+
+    /// Counts the bytes of the request that waits with it.
     pub(crate) fn hold_bytes(&mut self, bytes: usize) {
         self.bytes = bytes;
         self.outbox.waiting_bytes.fetch_add(bytes, Ordering::AcqRel);
-        self.outbox.metrics.produce_waiting_bytes.add(bytes as u64);
+        if self.waits == Waits::Produce {
+            self.outbox.metrics.produce_waiting_bytes.add(bytes as u64);
+        }
     }
 
     /// The batch waits no more, though its reply may.
@@ -172,7 +199,9 @@ impl Reply {
         let bytes = std::mem::take(&mut self.bytes);
         if bytes > 0 {
             self.outbox.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
-            self.outbox.metrics.produce_waiting_bytes.sub(bytes as u64);
+            if self.waits == Waits::Produce {
+                self.outbox.metrics.produce_waiting_bytes.sub(bytes as u64);
+            }
         }
     }
 
@@ -196,8 +225,7 @@ impl Reply {
     fn finish(&mut self, frames: impl FnOnce(&mut Outgoing)) {
         self.answered = true;
         self.release_bytes();
-        self.outbox.counter(self.waits).fetch_sub(1, Ordering::AcqRel);
-        self.outbox.change(frames);
+        self.outbox.change(Some(self.waits), frames);
     }
 }
 
@@ -247,6 +275,21 @@ mod tests {
         reader.room().extend_from_slice(&slices[0]);
         let reply = frame::ReplyHead::decode(&reader.peek().unwrap().unwrap().head);
         assert_eq!((reply.correlation, reply.code), (7, ErrorCode::OutcomeUnknown.number()));
+    }
+
+    #[test]
+    fn a_request_waits_until_its_reply_is_there() {
+        let outbox = outbox();
+        let reply = outbox.begin(Waits::Produce, 1, 1).unwrap();
+        reply.send(|out| {
+            assert!(!outbox.is_idle(), "a connection that stops would end without the reply");
+            out.put(b"reply");
+        });
+        assert_eq!((outbox.is_idle(), outbox.reply_bytes()), (true, 5));
+        let late = outbox.begin(Waits::Produce, 2, 1).unwrap();
+        outbox.close();
+        late.send(|_| panic!("nobody reads it"));
+        assert_eq!((outbox.is_idle(), outbox.reply_bytes()), (true, 0));
     }
 
     #[test]

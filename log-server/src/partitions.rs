@@ -44,13 +44,22 @@ impl Partitions {
         Ok(())
     }
 
-    /// Forgets one that answers no more.
+    /// Forgets one that answers no more, unless produces wait for it.
     pub(crate) fn forget(&mut self, id: u128, number: u32) {
-        self.0.remove(&(id, number));
+        if self.0.get(&(id, number)).is_some_and(|slot| !slot.is_awaited()) {
+            self.0.remove(&(id, number));
+        }
     }
 
     /// Forgets all for which nothing waits: what is deleted meanwhile is not kept.
     pub(crate) fn forget_all(&mut self) {
-        self.0.retain(|_, slot| slot.lane.as_ref().is_some_and(|lane| !lane.is_over()));
+        self.0.retain(|_, slot| slot.is_awaited());
+    }
+}
+
+impl Slot {
+    /// Whether produces wait: those that come now must go behind them.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.lane.as_ref().is_some_and(|lane| !lane.is_over())
     }
 }

@@ -110,7 +110,8 @@ impl Server {
         self.address
     }
 
-    /// The store that it serves, for use in this process.
+    /// The store that it serves, for use in this process. Groups notice a change of its topics with
+    /// the next heartbeat of a member.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.context.store
@@ -127,9 +128,12 @@ impl Server {
         if threads.is_empty() {
             return Ok(());
         }
+        let clock = &self.context.clock;
+        let deadline = clock.monotonic().saturating_add(timeout);
         self.context.drain();
-        self.context.coordinator.stop();
-        let connections = self.context.shutdown.wait_closed(timeout);
+        self.context.coordinator.stop(timeout);
+        let left = deadline.saturating_sub(clock.monotonic());
+        let connections = self.context.shutdown.wait_closed(left);
         self.context.shutdown.advance(Phase::Over);
         for thread in threads.drain(..) {
             if thread.join().is_err() {

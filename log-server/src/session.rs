@@ -55,8 +55,13 @@ impl Session {
     /// Whether nothing more should be taken in before something has gone out.
     pub(crate) fn is_full(&self) -> bool {
         let config = &self.context.config;
-        self.out.len() > config.outgoing_max_bytes
+        self.outgoing_bytes() > config.outgoing_max_bytes
             || self.outbox.waiting_bytes() > config.produce_waiting_max_bytes
+    }
+
+    /// How many bytes wait for the peer to take them.
+    pub(crate) fn outgoing_bytes(&self) -> usize {
+        self.out.len() + self.outbox.reply_bytes()
     }
 
     /// Handles a request.
@@ -159,13 +164,20 @@ impl Session {
         };
         let Some(peer) = self.peer.clone() else { return };
         let limit = self.context.config.control_in_flight_max;
-        let Some(reply) = self.outbox.begin(Waits::Control, correlation, limit) else {
+        let Some(mut reply) = self.outbox.begin(Waits::Control, correlation, limit) else {
             let why = format!("{limit} requests of this connection wait already");
             return self.refuse(&Refusal::new(ErrorCode::LimitReached, why), correlation);
         };
+        reply.hold_bytes(body.len());
         let context = Arc::clone(&self.context);
         self.tasks.spawn_local(async move {
-            match handler(&context, &peer, request).await {
+            let answer = tokio::select! {
+                biased;
+                answer = handler(&context, &peer, request) => answer,
+                // It waits for a change on behalf of a member that is about to go.
+                () = reply.peer_done(), if C::KIND == RequestKind::Heartbeat => return,
+            };
+            match answer {
                 Ok(answer) => {
                     let frame = encode_answer(&answer, correlation);
                     if frame.len() <= CONTROL_LIMIT_BYTES {

@@ -1,5 +1,5 @@
 //! Tail: fetches that wait for records. One that waits costs a task and no thread; it ends at once
-//! if its grants change, or the server stops.
+//! if its grants change, its peer sends nothing more, or the server stops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,7 @@ pub(crate) async fn wait(
                 () = waiting.signal.notified() => false,
                 () = tokio::time::sleep_until(deadline) => true,
                 () = context.shutdown.reached(Phase::Draining) => true,
+                () = reply.peer_done() => true,
             }
         };
         gathered = match fetch.gather(context.config.fetch_max_bytes(), engine::try_read) {
@@ -53,6 +54,10 @@ pub(crate) async fn wait(
                 Err(refusal) => return reply.refuse(&refusal),
             },
         };
+        if !ended && !fetch.is_enough(&gathered) {
+            // Woken for too little, again and again, it must not keep the thread from others.
+            tokio::task::yield_now().await;
+        }
     }
     let correlation = reply.correlation();
     reply.send(|out| fetch.reply(&context, gathered, correlation, out));

@@ -11,7 +11,7 @@ use crate::offset::Offset;
 pub(super) type Callback = Box<dyn FnOnce() + Send>;
 
 /// A callback of [`super::Partition::when_readable`] that waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaitingReader(u64);
 
 /// Who waits for records.
@@ -25,6 +25,7 @@ pub(super) struct Tail {
 
 #[derive(Default)]
 struct Readers {
+    /// As they came, so that their numbers grow.
     callbacks: Vec<(WaitingReader, Offset, Callback)>,
     next: u64,
 }
@@ -105,11 +106,14 @@ impl Tail {
     /// Drops a callback; `false` if it is gone already.
     pub(super) fn forget(&self, waiting: WaitingReader) -> bool {
         let mut readers = self.readers.lock();
-        let before = readers.callbacks.len();
-        readers.callbacks.retain(|(reader, ..)| *reader != waiting);
-        let forgotten = before - readers.callbacks.len();
-        self.waiting.fetch_sub(forgotten, Ordering::Relaxed);
-        forgotten > 0
+        let Ok(at) = readers.callbacks.binary_search_by_key(&waiting, |(reader, ..)| *reader)
+        else {
+            return false;
+        };
+        let forgotten = readers.callbacks.remove(at);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        drop((readers, forgotten));
+        true
     }
 }
 

@@ -13,7 +13,7 @@
 //! ```
 //! What follows for a partition are whole batches as they are stored (the first may begin before
 //! `from`); with a code other than 0, a `Refusal`. Without a group, both lengths are 0, and so are
-//! incarnation and epochs.
+//! incarnation and epochs. No partition is there twice.
 
 use bytes::{Buf, Bytes};
 
@@ -43,7 +43,7 @@ pub struct FetchRequest {
     pub max_wait: u32,
     /// Who reads, if it reads what a group has granted it.
     pub reader: Option<GroupReader>,
-    /// What to read.
+    /// What to read: each partition once.
     pub partitions: Vec<FetchPartition>,
 }
 
@@ -138,8 +138,8 @@ impl FetchRequest {
     ///
     /// # Errors
     /// `Truncated`; `Field` for more than [`FETCH_PARTITIONS_MAX`] partitions, or bytes that must
-    /// be zero; `Structure` for bytes that are left over, names that are no text, or a member of no
-    /// group.
+    /// be zero; `Structure` for bytes that are left over, names that are no text, a member of no
+    /// group, or a partition that is there twice.
     pub fn decode(mut body: &[u8]) -> Result<FetchRequest, Fault> {
         let what = "fetch request";
         if body.len() < REQUEST_HEAD_BYTES {
@@ -178,8 +178,18 @@ impl FetchRequest {
                 epoch: body.get_u64_le(),
             });
         }
+        refuse_repeats(&partitions)?;
         Ok(FetchRequest { max_bytes, min_bytes, max_wait, reader, partitions })
     }
+}
+
+fn refuse_repeats(partitions: &[FetchPartition]) -> Result<(), Fault> {
+    let mut places: Vec<_> = partitions.iter().map(|e| (e.topic_id, e.partition)).collect();
+    places.sort_unstable();
+    if places.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(Fault::Structure { what: "a partition is there twice".to_owned() });
+    }
+    Ok(())
 }
 
 fn zero(number: u32) -> Result<(), Fault> {

@@ -61,6 +61,7 @@ impl Shared {
         match made {
             Ok(topic) => {
                 self.topics.write().insert(Arc::clone(&topic));
+                self.count_change();
                 Ok(topic)
             }
             Err(error) => {
@@ -117,6 +118,7 @@ impl Shared {
             if committed.is_ok() || catalog.is_latched() {
                 // Also where the outcome is unknown: what it may lose takes no more records.
                 self.topics.write().remove(name);
+                self.count_change();
                 topic.stop();
             }
             committed?;
@@ -158,7 +160,10 @@ impl Shared {
             Ok(slots)
         });
         match made {
-            Ok(slots) => topic.add(slots),
+            Ok(slots) => {
+                topic.add(slots);
+                self.count_change();
+            }
             Err(error) => {
                 let _ = self.bury(&mut catalog, &doomed);
                 return Err(error);
@@ -191,6 +196,11 @@ impl Shared {
         catalog.commit(next)?;
         topic.alter(&config);
         Ok(())
+    }
+
+    /// For those who look at the version: the change is there to be seen.
+    fn count_change(&self) {
+        self.topics_version.fetch_add(1, Ordering::AcqRel);
     }
 
     /// The catalog, locked for a change.

@@ -25,7 +25,7 @@ mod topics;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -88,6 +88,8 @@ struct Shared {
     /// Held over changes of topics, syncs included. Taken before `topics`.
     catalog: Mutex<CatalogFile>,
     topics: RwLock<Topics>,
+    /// How often that has changed, the numbers of partitions with it.
+    topics_version: AtomicU64,
     /// Held by the one that removes directories. Taken before `catalog`.
     sweeping: Mutex<()>,
     offsets: OffsetsShared,
@@ -206,6 +208,13 @@ impl Store {
     pub fn all_topics(&self) -> Vec<Topic> {
         let topics = self.shared().all_topics();
         topics.into_iter().map(|shared| self.hand_out(shared)).collect()
+    }
+
+    /// Another number after each change of which topics there are, or how many partitions they
+    /// have: a cheap look, for those who keep something that follows from that.
+    #[must_use]
+    pub fn topics_version(&self) -> u64 {
+        self.shared().topics_version.load(Ordering::Acquire)
     }
 
     /// A topic at a glance.

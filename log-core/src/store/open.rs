@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -56,6 +56,7 @@ pub(super) fn open(
         context,
         catalog: Mutex::new(CatalogFile::new(disk, data, catalog)),
         topics: RwLock::new(Topics::default()),
+        topics_version: AtomicU64::new(0),
         sweeping: Mutex::new(()),
         offsets: OffsetsShared::default(),
         leftovers: Vec::new(),

@@ -300,7 +300,9 @@ fn partitions_are_added_and_stay() {
     let store = create(&disk);
     let topic = store.create_topic(&name("a"), 1, small()).unwrap();
     append(&topic, 0, "first").unwrap();
+    let version = store.topics_version();
     store.add_partitions(&name("a"), 3).unwrap();
+    assert_ne!(store.topics_version(), version);
     append(&topic, 2, "third").unwrap();
     store.close().unwrap();
     let topic = reopen(&disk).topic(&name("a")).unwrap();

@@ -184,7 +184,10 @@ impl TopicShared {
     pub(super) fn alter(&self, config: &TopicConfig) {
         let mut state = self.state.write();
         state.config = config.clone();
-        for partition in state.partitions.iter().flatten() {
+        let partitions = state.partitions.clone();
+        // A partition may be at its disk: who looks for one must not wait for that.
+        drop(state);
+        for partition in partitions.iter().flatten() {
             partition.alter(config.clone());
         }
     }
@@ -197,7 +200,9 @@ impl TopicShared {
     pub(super) fn stop(&self) {
         let mut state = self.state.write();
         state.deleted = true;
-        for partition in state.partitions.iter().flatten() {
+        let partitions = state.partitions.clone();
+        drop(state);
+        for partition in partitions.iter().flatten() {
             partition.stop();
         }
     }

@@ -41,10 +41,10 @@ pub struct ServerConfig {
     pub frame_max_bytes: usize,
     /// The most produce requests of a connection that may wait for their reply.
     pub produce_in_flight_max: u32,
-    /// The most bytes of batches of a connection that wait to be appended; it is not read from
-    /// while they are more.
+    /// The most bytes of batches of a connection that wait to be appended, other requests that
+    /// wait for their reply with them; it is not read from while they are more.
     pub produce_waiting_max_bytes: usize,
-    /// The same for all connections; a produce that has to wait is refused while they are more.
+    /// The same for the batches of all connections; a produce that has to wait is refused while they are more.
     pub produce_waiting_total_max_bytes: usize,
     /// The most fetches of a connection that may wait for their reply.
     pub fetch_in_flight_max: u32,
@@ -113,7 +113,7 @@ impl ServerConfig {
         let frame_min = CONTROL_LIMIT_BYTES + FRAME_OVERHEAD_BYTES;
         within("frame_max_bytes", self.frame_max_bytes, frame_min, 1024 * 1024 * 1024)?;
         let (frame, most) = (self.frame_max_bytes, usize::MAX / 2);
-        within("produce_waiting_max_bytes", self.produce_waiting_max_bytes, 1, most)?;
+        within("produce_waiting_max_bytes", self.produce_waiting_max_bytes, 64 * 1024, most)?;
         let total = self.produce_waiting_total_max_bytes;
         within("produce_waiting_total_max_bytes", total, frame, most)?;
         within("outgoing_max_bytes", self.outgoing_max_bytes, 64 * 1024, most)?;

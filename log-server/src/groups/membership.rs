@@ -14,13 +14,16 @@ use log_core::protocol::{ErrorCode, Refusal};
 use log_core::{Error, GroupName, StartFrom, TopicName};
 
 use super::cell::{Cell, Session};
-use super::group::{Event, Owner, Place, Position, Subscription, TopicLine};
+use super::group::{Event, GRANT_BYTES, Owner, Place, Position, Subscription};
 use super::member_grants::MemberGrants;
-use super::{Coordinator, group_name, lock_there, owner};
+use super::{Coordinator, GRANTS_MAX_BYTES, group_name, lock_there, owner};
 use crate::context::Peer;
 
 /// A session timeout lasts so many heartbeats.
 const HEARTBEATS_PER_SESSION: u32 = 3;
+
+/// The bytes of a range in a position.
+const RANGE_BYTES: usize = 16;
 
 impl Coordinator {
     /// Makes the sender a member.
@@ -49,7 +52,7 @@ impl Coordinator {
         owner: &Owner,
         request: &JoinGroupV1,
     ) -> Result<JoinGroupReplyV1, Refusal> {
-        let subscription = self.subscription(cell, peer, owner, request)?;
+        let mut subscription = self.subscription(cell, peer, owner, request)?;
         let session_timeout = subscription.session_timeout;
         self.note_connection(peer, &cell.name);
         {
@@ -59,12 +62,14 @@ impl Coordinator {
                 || Session { grants: Arc::new(MemberGrants::default()), peer: peer.clone() };
             session.or_insert_with(fresh).peer = peer.clone();
         }
-        let joined =
-            self.ask(cell, |request| Event::Join { request, owner: owner.clone(), subscription });
+        let joined = self.ask(cell, |request| {
+            subscription.topics = self.lines(&subscription.names);
+            Event::Join { request, owner: owner.clone(), subscription }
+        });
         let joined = joined.await;
         if let Err(refusal) = joined {
             let mut state = cell.state.lock();
-            if state.group.reply(owner, self.clock.monotonic()).is_err() {
+            if state.group.check_member(owner).is_err() {
                 state.sessions.remove(owner);
             }
             return Err(refusal);
@@ -89,7 +94,7 @@ impl Coordinator {
         within("topics of a member", request.topics.len(), limits.topics_max)?;
         let start = StartFrom::try_from(request.start);
         let start = start.map_err(|f| Refusal::new(ErrorCode::Malformed, f.to_string()))?;
-        let (mut names, mut topics) = (BTreeSet::new(), Vec::new());
+        let mut names = BTreeSet::new();
         let state = lock_there(cell)?;
         // A member that comes back keeps its place, whatever has become of its topics.
         let is_known = state.group.members().any(|member| *member.member == *owner.member);
@@ -97,15 +102,12 @@ impl Coordinator {
         for raw in &request.topics {
             let topic = TopicName::parse(raw).map_err(|error| Refusal::from(&error))?;
             let name: Arc<str> = Arc::from(raw.as_str());
-            match self.line(&name) {
-                Some(line) => topics.push(line),
-                None if is_known => {}
-                None => return Err(Refusal::from(&Error::UnknownTopic(topic))),
+            if !is_known && self.line(&name).is_none() {
+                return Err(Refusal::from(&Error::UnknownTopic(topic)));
             }
             names.insert(name);
         }
-        topics.sort_by(|a: &TopicLine, b| a.name.cmp(&b.name));
-        topics.dedup_by(|a, b| a.name == b.name);
+        let topics = self.lines(&names);
         let partitions = topics.iter().map(|line| line.partitions as usize).sum();
         within("partitions of a member's topics", partitions, limits.partitions_max)?;
         let session_timeout = Duration::from_millis(request.session_timeout);
@@ -125,14 +127,16 @@ impl Coordinator {
     /// the member has acted on all so far.
     ///
     /// # Errors
-    /// `UnknownMember`; `Fenced`; `UnknownGroup`; `Loading`; `Stopping`.
+    /// `UnknownMember`; `Fenced`; `UnknownGroup`; `TooLarge`; `Loading`; `Stopping`.
     pub(crate) async fn heartbeat(
         &self,
         peer: &Peer,
         request: HeartbeatV1,
     ) -> Result<HeartbeatReplyV1, Refusal> {
         let (name, owner) = member_of(&request.member)?;
+        within("held partitions", request.holds.len(), self.limits.partitions_max)?;
         let cell = self.cell(&name)?;
+        self.notice_topics();
         self.note_connection(peer, &name);
         let (seen_version, holds) = (request.seen_version, request.holds.clone());
         let processing = Duration::from_millis(request.processing);
@@ -159,6 +163,7 @@ impl Coordinator {
         wait = wait.min(Duration::from_millis(request.max_wait));
         let mut reply = self.wait_for_change(&cell, &owner, &grants, seen_version, wait).await?;
         forget_known_ranges(&mut reply, &holds);
+        keep_ranges_that_fit(&mut reply);
         Ok(reply)
     }
 
@@ -238,6 +243,16 @@ fn forget_known_ranges(reply: &mut HeartbeatReplyV1, holds: &[HeldV1]) {
     }
 }
 
+/// A reply that was too large would be so each time. Without a range, its records are read again.
+fn keep_ranges_that_fit(reply: &mut HeartbeatReplyV1) {
+    let grants = reply.grants.iter().map(|grant| GRANT_BYTES + grant.topic.len()).sum();
+    let mut room = GRANTS_MAX_BYTES.saturating_sub(grants) / RANGE_BYTES;
+    for grant in &mut reply.grants {
+        grant.position.settled.truncate(room);
+        room -= grant.position.settled.len();
+    }
+}
+
 fn member_of(member: &MemberV1) -> Result<(GroupName, Owner), Refusal> {
     let name = group_name(&member.group)?;
     if member.member.is_empty() {
@@ -261,4 +276,38 @@ pub(super) fn position(position: &PositionV1) -> Position {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use log_core::protocol::groups::GrantV1;
+    use log_core::protocol::{CONTROL_LIMIT_BYTES, encode_answer};
+
+    fn grant(topic: &str, ranges: usize) -> GrantV1 {
+        GrantV1 {
+            topic: topic.to_owned(),
+            topic_id: 1,
+            partition: 2,
+            epoch: 3,
+            position: PositionV1 { offset: 4, settled: vec![(5, 6); ranges] },
+            revoked_for: Some(7),
+        }
+    }
+
+    #[test]
+    fn a_reply_holds_the_ranges_that_fit_and_all_grants() {
+        let mut small = HeartbeatReplyV1 { version: 1, grants: vec![grant("t", 3)] };
+        let head = encode_answer(&HeartbeatReplyV1 { version: 1, grants: Vec::new() }, 1).len();
+        let all = head + GRANT_BYTES + "t".len() + 3 * RANGE_BYTES;
+        assert_eq!(encode_answer(&small, 1).len(), all);
+        keep_ranges_that_fit(&mut small);
+        assert_eq!(small.grants[0].position.settled.len(), 3);
+
+        let mut large = HeartbeatReplyV1 { version: 1, grants: vec![grant("topic", 1_000); 1_000] };
+        keep_ranges_that_fit(&mut large);
+        let bytes = encode_answer(&large, 1).len();
+        assert!((CONTROL_LIMIT_BYTES - 100..=CONTROL_LIMIT_BYTES).contains(&bytes), "{bytes}");
+        assert_eq!(large.grants.len(), 1_000);
+    }
 }

@@ -22,14 +22,14 @@ mod survey;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use log_core::clock::Clock;
 use log_core::protocol::fetch::GroupReader;
-use log_core::protocol::{ErrorCode, Refusal};
+use log_core::protocol::{CONTROL_LIMIT_BYTES, ErrorCode, Refusal};
 use log_core::store::{EntryChange, Grant, GroupOffsets, NewPosition};
 use log_core::{GroupName, Store, TopicName};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -45,6 +45,9 @@ pub(crate) use member_grants::{MemberGrants, WaitingForChange};
 
 use crate::context::Peer;
 
+/// The most that grants may take in the reply to a heartbeat: all of it but for its head.
+const GRANTS_MAX_BYTES: usize = CONTROL_LIMIT_BYTES - 64;
+
 /// Keeps the groups of a server.
 #[derive(Debug)]
 pub(crate) struct Coordinator {
@@ -59,6 +62,8 @@ pub(crate) struct Coordinator {
     connections: Mutex<HashMap<u64, HashSet<GroupName>>>,
     /// Epochs of new groups are greater, so that those of a deleted group do not come again.
     epoch_floor: AtomicU64,
+    /// The store's version of the topics that groups know.
+    topics_version: AtomicU64,
     deadlines: Mutex<BinaryHeap<Reverse<(Duration, GroupName)>>>,
     wake: Notify,
     writes: Lane,
@@ -97,6 +102,7 @@ impl Coordinator {
             groups: RwLock::default(),
             connections: Mutex::default(),
             epoch_floor: AtomicU64::new(floor),
+            topics_version: AtomicU64::new(0),
             deadlines: Mutex::default(),
             wake: Notify::new(),
             writes: Lane::start("group-writes"),
@@ -115,7 +121,7 @@ impl Coordinator {
         let cell = self.cell(&group_name(&reader.group)?)?;
         let owner = owner(&reader.member, reader.incarnation);
         let state = cell.state.lock();
-        state.group.reply(&owner, self.clock.monotonic())?;
+        state.group.check_member(&owner)?;
         match state.sessions.get(&owner) {
             Some(session) => Ok(Arc::clone(&session.grants)),
             None => Err(Refusal::new(ErrorCode::UnknownMember, "join the group first")),
@@ -132,22 +138,34 @@ impl Coordinator {
 
     /// Topics were made or removed, or have more partitions.
     pub(crate) fn topics_changed(&self) {
+        self.topics_version.store(self.store.topics_version(), Ordering::SeqCst);
         let cells: Vec<Arc<Cell>> = self.groups.read().values().cloned().collect();
         for cell in cells {
             let mut told = Told::default();
             let mut state = cell.state.lock();
-            let mut names: HashSet<Arc<str>> = state.group.topics().cloned().collect();
+            let mut names: BTreeSet<Arc<str>> = state.group.topics().cloned().collect();
             names.extend(state.group.members().flat_map(|member| member.topics.iter().cloned()));
-            let topics = names.iter().filter_map(|name| self.line(name)).collect();
+            let topics = self.lines(&names);
             self.apply(&cell, &mut state, Event::TopicsChanged { topics }, &mut told);
             drop(state);
             told.tell();
         }
     }
 
+    /// Sees to it that changes are noticed that nobody has told of: whoever embeds the server has
+    /// the store at hand.
+    fn notice_topics(&self) {
+        let now = self.store.topics_version();
+        if self.topics_version.swap(now, Ordering::SeqCst) != now
+            && let Some(me) = self.me.upgrade()
+        {
+            self.searches.push(move || me.topics_changed());
+        }
+    }
+
     /// Does what becomes due, until it is stopped.
     pub(crate) async fn run(&self) {
-        while !matches!(*self.state.read(), State::Stopping) {
+        while !self.is_stopping() {
             let woken = self.wake.notified();
             match self.tick() {
                 Some(due) => {
@@ -183,19 +201,29 @@ impl Coordinator {
         }
     }
 
-    /// Answers nothing more, and waits until what was to be written is.
-    pub(crate) fn stop(&self) {
+    /// Answers nothing more, and waits until what was to be written is, for `timeout` at the
+    /// longest.
+    pub(crate) fn stop(&self, timeout: Duration) {
+        let deadline = self.clock.monotonic().saturating_add(timeout);
+        let left = || deadline.saturating_sub(self.clock.monotonic());
         *self.state.write() = State::Stopping;
         self.wake.notify_one();
         let cells: Vec<Arc<Cell>> = self.groups.read().values().cloned().collect();
         for cell in &cells {
             cell.state.lock().end_sessions();
         }
-        self.searches.stop();
-        self.writes.stop();
+        // What searches find is not written any more: they may end when they like.
+        if !self.writes.stop(left()) {
+            tracing::warn!("what groups have decided was not written in time");
+        }
+        self.searches.stop(left());
         for cell in &cells {
             cell.state.lock().drop_requests();
         }
+    }
+
+    fn is_stopping(&self) -> bool {
+        matches!(*self.state.read(), State::Stopping)
     }
 
     fn refuse_unready(&self) -> Result<(), Refusal> {
@@ -243,6 +271,7 @@ impl Coordinator {
             drain_timeout: self.limits.restart_timeout,
             retry_after: self.limits.retry_after,
             members_max: self.limits.members_max,
+            grants_max_bytes: GRANTS_MAX_BYTES,
             epoch_floor: self.epoch_floor.load(Ordering::SeqCst),
         }
     }
@@ -262,6 +291,12 @@ impl Coordinator {
         let topic = self.store.topic(&TopicName::parse(name).ok()?).ok()?;
         let partitions = topic.partition_count();
         Some(TopicLine { name: Arc::clone(name), id: topic.id(), partitions })
+    }
+
+    /// What there is of each of them. Looked at under a group's lock, it is not older than what the
+    /// group knows: a later change is told to it later.
+    fn lines(&self, names: &BTreeSet<Arc<str>>) -> Vec<TopicLine> {
+        names.iter().filter_map(|name| self.line(name)).collect()
     }
 
     /// Notes that a connection speaks for a group.
@@ -328,8 +363,14 @@ impl Coordinator {
             Action::Resolve { token, start, places } => {
                 let (Some(me), cell) = (self.me.upgrade(), Arc::clone(cell)) else { return };
                 self.searches.push(move || {
-                    let found = places.into_iter().map(|at| (at, me.resolve(&cell, at, start)));
-                    let found = found.collect();
+                    let mut found = Vec::with_capacity(places.len());
+                    for place in places {
+                        // A search may read much, and nobody waits for it any more.
+                        if me.is_stopping() {
+                            return;
+                        }
+                        found.push((place, me.resolve(&cell, place, start)));
+                    }
                     me.tell(&cell, Event::Resolved { token, found });
                 });
             }

@@ -9,12 +9,14 @@ use log_core::protocol::offsets::{
     FetchOffsetsV1, PositionV1, ResetOffsetsReplyV1, ResetOffsetsV1, ResetV1,
 };
 use log_core::protocol::{ErrorCode, Refusal};
+use log_core::store::GroupOffsets;
 use log_core::{Error, GroupName, Offset, StartFrom, Topic, TopicName};
 
-use super::group::{Answer, Commit, Event, Place};
+use super::group::{Answer, Commit, Event, Place, stale_topic};
 use super::membership::{position, within};
-use super::{Coordinator, group_name, owner, stopping};
+use super::{Coordinator, group_name, owner};
 use crate::context::Peer;
+use crate::engine;
 
 impl Coordinator {
     /// Commits offsets: each partition by itself.
@@ -35,23 +37,26 @@ impl Coordinator {
             None => self.cell_or_new(&name)?,
         };
         let mut outcomes = vec![None; request.commits.len()];
-        let (mut commits, mut indices) = (Vec::new(), Vec::new());
+        let mut checked = Vec::new();
         for (index, commit) in request.commits.iter().enumerate() {
             match self.check_commit(commit) {
-                Ok(topic) => {
-                    commits.push(Commit {
-                        topic,
-                        place: Place { topic_id: commit.topic_id, partition: commit.partition },
-                        epoch: commit.epoch,
-                        position: position(&commit.position),
-                        metadata: Arc::from(commit.metadata.as_str()),
-                    });
-                    indices.push(index);
-                }
+                Ok(commit) => checked.push((index, commit)),
                 Err(refusal) => outcomes[index] = Some(refusal),
             }
         }
-        let answer = self.ask(&cell, |request| Event::Commit { request, owner, commits }).await;
+        let mut indices = Vec::new();
+        let asked = self.ask(&cell, |request| {
+            // Of a member's commits, the group knows what it has granted.
+            checked.retain(|(index, Commit { topic, place, .. })| {
+                let current = owner.is_some() || self.is_current(topic, place.topic_id);
+                outcomes[*index] = (!current).then(|| stale_topic(topic));
+                current
+            });
+            let commits;
+            (indices, commits) = checked.into_iter().unzip();
+            Event::Commit { request, owner, commits }
+        });
+        let answer = asked.await;
         self.forget_if_empty(&cell);
         if let Answer::Each(told) = answer? {
             for (index, outcome) in indices.into_iter().zip(told) {
@@ -61,8 +66,13 @@ impl Coordinator {
         Ok(CommitOffsetsReplyV1 { outcomes })
     }
 
-    /// Refuses what can't be committed for its partition; returns the topic's name.
-    fn check_commit(&self, commit: &CommitV1) -> Result<Arc<str>, Refusal> {
+    /// Whether this is the topic of that name. Looked at under a group's lock, as [`Self::lines`].
+    fn is_current(&self, name: &Arc<str>, id: u128) -> bool {
+        self.line(name).is_some_and(|line| line.id == id)
+    }
+
+    /// What is to be committed, or why it can't be for its partition.
+    fn check_commit(&self, commit: &CommitV1) -> Result<Commit, Refusal> {
         within("bytes of metadata", commit.metadata.len(), COMMIT_METADATA_LIMIT_BYTES)?;
         within("settled ranges", commit.position.settled.len(), SETTLED_RANGES_LIMIT)?;
         check_settled(&commit.position)?;
@@ -79,7 +89,13 @@ impl Coordinator {
             let refusal = Refusal::new(ErrorCode::OffsetBeyondEnd, text);
             return Err(refusal.with_numbers(&[highest, end]));
         }
-        Ok(Arc::from(topic.name().as_str()))
+        Ok(Commit {
+            topic: Arc::from(topic.name().as_str()),
+            place: Place { topic_id: commit.topic_id, partition: commit.partition },
+            epoch: commit.epoch,
+            position: position(&commit.position),
+            metadata: Arc::from(commit.metadata.as_str()),
+        })
     }
 
     /// What a group has committed; nothing, if there is no such group.
@@ -94,33 +110,17 @@ impl Coordinator {
         self.refuse_unready()?;
         let name = group_name(&request.group)?;
         let topic = request.topic.as_deref().map(|raw| self.topic(raw)).transpose()?;
-        let mut committed = Vec::new();
-        for line in self.offsets.list(&name).map_err(refused)? {
-            if topic.as_ref().is_some_and(|topic| topic.id() != line.topic_id) {
-                continue;
-            }
-            // This tells what is in doubt.
-            match self.offsets.fetch(&name, &line.topic, line.partition) {
-                Ok(_) | Err(Error::UnknownTopic(_)) => {}
-                Err(error) => return Err(refused(error)),
-            }
-            committed.push(CommittedV1 {
-                topic: line.topic.as_str().to_owned(),
-                topic_id: line.topic_id,
-                partition: line.partition,
-                position: PositionV1::with_settled(line.committed.offset, &line.committed.settled),
-                clamped_from: line.committed.clamped_from,
-                metadata: line.committed.metadata.to_string(),
-                committed_at: line.committed.committed_at.as_millis(),
-            });
-        }
+        let (offsets, topic_id) = (self.offsets.clone(), topic.map(|topic| topic.id()));
+        // Who commits holds the same lock, over the disk, too.
+        let committed = engine::blocking(move || committed(&offsets, &name, topic_id)).await?;
         Ok(FetchOffsetsReplyV1 { committed })
     }
 
     /// Sets what a group has committed, back, too. What members hold is revoked first.
     ///
     /// # Errors
-    /// `UnknownTopic`; `IllegalName`; `Malformed`; `LimitReached`; `Loading`; `Stopping`.
+    /// `UnknownTopic`; `StaleTopic` if it is deleted meanwhile; `IllegalName`; `Malformed`;
+    /// `LimitReached`; `Loading`; `Stopping`.
     pub(crate) async fn reset(
         &self,
         _peer: &Peer,
@@ -144,8 +144,17 @@ impl Coordinator {
             to.push((Arc::clone(&text), place, offset));
             indices.push(index);
         }
-        let answer = self.ask(&cell, |request| Event::Reset { request, to }).await;
+        let mut is_current = true;
+        let asked = self.ask(&cell, |request| {
+            // A time may have been looked for a long time.
+            is_current = self.is_current(&text, topic.id());
+            Event::Reset { request, to: if is_current { to } else { Vec::new() } }
+        });
+        let answer = asked.await;
         self.forget_if_empty(&cell);
+        if !is_current {
+            return Err(stale_topic(topic.name().as_str()));
+        }
         if let Answer::Each(outcomes) = answer? {
             for (index, outcome) in indices.into_iter().zip(outcomes) {
                 if let Some(refusal) = outcome {
@@ -170,10 +179,10 @@ impl Coordinator {
             some => some.iter().copied().collect(),
         };
         within("partitions of a reset", wanted.len(), self.limits.partitions_max)?;
-        let lines = self.offsets.list(name).map_err(refused)?;
-        let topic = topic.clone();
+        let (offsets, name, topic) = (self.offsets.clone(), name.clone(), topic.clone());
         // A time is looked for in the log.
-        let resolved = tokio::task::spawn_blocking(move || {
+        engine::blocking(move || {
+            let lines = offsets.list(&name).map_err(refused)?;
             let resolve = |partition: u32| {
                 let line = lines
                     .iter()
@@ -184,15 +193,43 @@ impl Coordinator {
                     to: resolve(&topic, partition, start),
                 }
             };
-            wanted.into_iter().map(resolve).collect()
-        });
-        resolved.await.map_err(|_| stopping())
+            Ok(wanted.into_iter().map(resolve).collect())
+        })
+        .await
     }
 
     pub(super) fn topic(&self, raw: &str) -> Result<Topic, Refusal> {
         let name = TopicName::parse(raw).map_err(refused)?;
         self.store.topic(&name).map_err(refused)
     }
+}
+
+fn committed(
+    offsets: &GroupOffsets,
+    group: &GroupName,
+    topic_id: Option<u128>,
+) -> Result<Vec<CommittedV1>, Refusal> {
+    let mut committed = Vec::new();
+    for line in offsets.list(group).map_err(refused)? {
+        if topic_id.is_some_and(|id| id != line.topic_id) {
+            continue;
+        }
+        // This tells what is in doubt.
+        match offsets.fetch(group, &line.topic, line.partition) {
+            Ok(_) | Err(Error::UnknownTopic(_)) => {}
+            Err(error) => return Err(refused(error)),
+        }
+        committed.push(CommittedV1 {
+            topic: line.topic.as_str().to_owned(),
+            topic_id: line.topic_id,
+            partition: line.partition,
+            position: PositionV1::with_settled(line.committed.offset, &line.committed.settled),
+            clamped_from: line.committed.clamped_from,
+            metadata: line.committed.metadata.to_string(),
+            committed_at: line.committed.committed_at.as_millis(),
+        });
+    }
+    Ok(committed)
 }
 
 fn resolve(topic: &Topic, partition: u32, start: StartFrom) -> Result<Offset, Refusal> {

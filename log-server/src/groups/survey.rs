@@ -21,6 +21,7 @@ use super::group::{MemberView, Owner, Place, Standing};
 use super::offsets::refused;
 use super::{Coordinator, group_name, lock_there, stopping};
 use crate::context::Peer;
+use crate::engine;
 
 impl Coordinator {
     /// A group with its members, its partitions, and how far it is behind.
@@ -38,12 +39,13 @@ impl Coordinator {
             let state = cell.state.lock();
             (self.members_of(&state), places_of(&state), state.group.forced())
         };
-        let committed = self.offsets.list(&name).map_err(refused)?;
-        let (store, now) = (self.store.clone(), self.clock.now());
+        let (store, offsets, now) = (self.store.clone(), self.offsets.clone(), self.clock.now());
         // The time that it is behind is read from the log.
-        let partitions =
-            tokio::task::spawn_blocking(move || survey(&store, places, committed, now));
-        let partitions = partitions.await.map_err(|_| stopping())?;
+        let surveyed = engine::blocking(move || {
+            let committed = offsets.list(&name).map_err(refused)?;
+            Ok(survey(&store, places, committed, now))
+        });
+        let partitions = surveyed.await?;
         Ok(GroupV1 { group: request.group, members, partitions, forced })
     }
 

@@ -19,6 +19,9 @@ use log_core::{OpenMode, Record, StartFrom, Store, StoreConfig, TopicConfig, Top
 use super::{Coordinator, GroupLimits};
 use crate::context::Peer;
 
+/// Longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// A store with its coordinator; the deadlines of that are driven beside each test.
 struct World {
     store: Store,
@@ -144,7 +147,7 @@ impl World {
 
     /// Stops as a server does.
     fn close(self) {
-        self.coordinator.stop();
+        self.coordinator.stop(PATIENCE);
         drop(self.coordinator);
         self.store.close().unwrap();
     }
@@ -328,9 +331,24 @@ async fn a_deleted_group_or_topic_is_gone_and_epochs_do_not_come_again() {
 }
 
 #[tokio::test]
+async fn what_is_done_to_topics_behind_the_back_of_the_groups_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = open(dir.path(), limits()).await;
+    world.topic("t", 1);
+    let a = member("a", 1);
+    world.join(&a, StartFrom::Earliest).await.unwrap();
+    world.granted(&a, 1).await;
+    world.store.add_partitions(&TopicName::parse("t").unwrap(), 2).unwrap();
+    assert_eq!(world.granted(&a, 2).await.grants[1].position.offset, 0);
+    world.store.delete_topic(&TopicName::parse("t").unwrap()).unwrap();
+    world.granted(&a, 0).await;
+    world.close();
+}
+
+#[tokio::test]
 async fn limits_are_refusals_and_what_was_refused_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let limits = GroupLimits { groups_max: 1, members_max: 1, ..limits() };
+    let limits = GroupLimits { groups_max: 1, members_max: 1, partitions_max: 3, ..limits() };
     let world = open(dir.path(), limits).await;
     world.topic("t", 1);
     let unknown = MemberV1 { group: "other".to_owned(), ..member("a", 1) };
@@ -349,6 +367,9 @@ async fn limits_are_refusals_and_what_was_refused_leaves_nothing() {
     let other = world.coordinator.join(&world.peer, request).await.unwrap_err();
     assert_eq!(other.error_code(), Some(ErrorCode::LimitReached));
     let kept = world.granted(&member("a", 1), 1).await;
+    let holds = held(&kept, false).repeat(4);
+    let much = world.heartbeat(&member("a", 1), holds, 0).await.unwrap_err();
+    assert_eq!((much.error_code(), much.numbers), (Some(ErrorCode::TooLarge), vec![4, 3]));
     // Kept for the next run, which gets it at once.
     world.leave(&member("a", 1), Some(60_000)).await;
     world.join(&member("a", 2), StartFrom::Latest).await.unwrap();
@@ -366,7 +387,7 @@ async fn a_stop_answers_those_who_wait() {
     world.join(&a, StartFrom::Latest).await.unwrap();
     let reply = world.granted(&a, 1).await;
     let waiting = world.heartbeat(&a, held(&reply, false), reply.version);
-    let stop = async { world.coordinator.stop() };
+    let stop = async { world.coordinator.stop(PATIENCE) };
     let (refusal, ()) = tokio::join!(waiting, stop);
     assert_eq!(refusal.unwrap_err().error_code(), Some(ErrorCode::Stopping));
     let late = world.join(&a, StartFrom::Latest).await.unwrap_err();

@@ -84,8 +84,9 @@ fn begin(session: &mut Session, request: &FetchRequest, correlation: u32) -> Res
         && (fetch.is_enough(gathered) || wait.is_zero())
     {
         // Those that are gone are looked up again next time.
-        for refused in gathered.found.iter().filter(|found| found.code != ErrorCode::Ok.number()) {
-            partitions.forget(refused.topic_id, refused.partition);
+        let stale = ErrorCode::StaleTopic.number();
+        for gone in gathered.found.iter().filter(|found| found.code == stale) {
+            partitions.forget(gone.topic_id, gone.partition);
         }
     }
     match gathered {
@@ -136,8 +137,11 @@ impl Fetch {
             let fetched = fetched.and_then(|fetched| fits(fetched, frame_max));
             match fetched {
                 Ok(fetched) if fetched.bytes.is_empty() => {}
-                // One batch is read whatever its size; the next fetch begins with it.
-                Ok(fetched) if gathered.bytes > 0 && fetched.bytes.len() > left => {}
+                // One batch is read whatever its size; the next fetch begins with it. To wait for
+                // more would be to wait for what is there.
+                Ok(fetched) if gathered.bytes > 0 && fetched.bytes.len() > left => {
+                    gathered.cut_short = true;
+                }
                 Ok(fetched) => gathered.add(source, fetched),
                 Err(refusal) => gathered.refuse(source, &refusal),
             }

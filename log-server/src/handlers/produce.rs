@@ -49,9 +49,10 @@ fn append(
     }
     let slot = partitions.slot(&context.store, head.topic_id, head.partition);
     let slot = slot.map_err(|error| engine::refusal_by_id(&error))?;
-    let written = match &slot.lane {
-        Some(lane) if !lane.is_over() => None,
-        _ => engine::try_write(&slot.partition, batch, head.expected_end),
+    let written = if slot.is_awaited() {
+        None
+    } else {
+        engine::try_write(&slot.partition, batch, head.expected_end)
     };
     let Some(written) = written else {
         let total = context.config.produce_waiting_total_max_bytes as u64;
@@ -219,5 +220,30 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         let left = self.0.0.lock().take();
         drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use log_core::{OpenMode, Store, StoreConfig, TopicConfig, TopicName};
+
+    use crate::partitions::Partitions;
+
+    #[test]
+    fn a_partition_that_is_forgotten_keeps_the_lane_in_which_produces_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = OpenMode::CreateIfMissing;
+        let store = Store::open(dir.path(), StoreConfig::default(), mode).unwrap();
+        let name = TopicName::parse("t").unwrap();
+        let id = store.create_topic(&name, 1, TopicConfig::default()).unwrap().id();
+        let mut partitions = Partitions::default();
+        let lane = Arc::new(Lane(Mutex::new(Some(VecDeque::new()))));
+        partitions.slot(&store, id, 0).unwrap().lane = Some(Arc::clone(&lane));
+        partitions.forget(id, 0);
+        assert!(partitions.slot(&store, id, 0).unwrap().is_awaited());
+        assert!(lane.next().is_none() && lane.is_over());
+        partitions.forget(id, 0);
+        assert!(partitions.slot(&store, id, 0).unwrap().lane.is_none());
     }
 }

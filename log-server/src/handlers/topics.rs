@@ -1,5 +1,7 @@
 //! Topics: list, describe, create, delete, alter, add partitions, trim.
 
+use std::sync::Arc;
+
 use log_core::config::TopicConfigV1;
 use log_core::protocol::topics::{
     AddPartitionsV1, AlterTopicV1, CreateTopicV1, DeleteTopicV1, DescribeTopicV1, DoneV1,
@@ -45,14 +47,12 @@ pub(crate) async fn create(
 ) -> Result<TopicV1, Refusal> {
     let name = TopicName::parse(&request.name).map_err(refused)?;
     let config = legal_config(context, request.config)?;
-    let (store, partitions) = (context.store.clone(), request.partitions);
-    let made = engine::blocking(move || {
+    let partitions = request.partitions;
+    change(context, move |store| {
         store.create_topic(&name, partitions, config).map_err(refused)?;
-        described(&store, &name)
-    });
-    let made = made.await?;
-    context.coordinator.topics_changed();
-    Ok(made)
+        described(store, &name)
+    })
+    .await
 }
 
 /// Removes a topic.
@@ -62,9 +62,7 @@ pub(crate) async fn delete(
     request: DeleteTopicV1,
 ) -> Result<DoneV1, Refusal> {
     let name = TopicName::parse(&request.name).map_err(refused)?;
-    let store = context.store.clone();
-    engine::blocking(move || store.delete_topic(&name).map_err(refused)).await?;
-    context.coordinator.topics_changed();
+    change(context, move |store| store.delete_topic(&name).map_err(refused)).await?;
     Ok(DoneV1 {})
 }
 
@@ -91,14 +89,12 @@ pub(crate) async fn add_partitions(
     request: AddPartitionsV1,
 ) -> Result<TopicV1, Refusal> {
     let name = TopicName::parse(&request.name).map_err(refused)?;
-    let (store, total) = (context.store.clone(), request.total);
-    let grown = engine::blocking(move || {
+    let total = request.total;
+    change(context, move |store| {
         store.add_partitions(&name, total).map_err(refused)?;
-        described(&store, &name)
-    });
-    let grown = grown.await?;
-    context.coordinator.topics_changed();
-    Ok(grown)
+        described(store, &name)
+    })
+    .await
 }
 
 /// Removes the oldest records of a partition.
@@ -115,6 +111,21 @@ pub(crate) async fn trim(
         Ok(ends_of(&partition))
     });
     trimmed.await
+}
+
+/// Changes which topics there are, and tells the groups: whatever comes of it, and though nobody may
+/// wait for it any more.
+async fn change<T: Send + 'static>(
+    context: &Context,
+    work: impl FnOnce(&Store) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let (store, coordinator) = (context.store.clone(), Arc::clone(&context.coordinator));
+    engine::blocking(move || {
+        let outcome = work(&store);
+        coordinator.topics_changed();
+        outcome
+    })
+    .await
 }
 
 fn refused(error: Error) -> Refusal {
@@ -160,5 +171,57 @@ fn ends_of(partition: &Partition) -> PartitionEndsV1 {
         end: ends.end,
         bytes: partition.used_bytes(),
         segments: u32::try_from(partition.segment_count()).unwrap_or(u32::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{Future, poll_fn};
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use log_core::protocol::groups::{DescribeGroupV1, JoinGroupV1, ListGroupsV1, MemberV1};
+    use log_core::protocol::offsets::StartV1;
+
+    #[tokio::test]
+    async fn groups_are_told_of_a_change_for_whose_outcome_nobody_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let context = Context::in_dir(dir.path());
+        let address = "127.0.0.1:9".parse().unwrap();
+        let peer = Peer { id: 1, client_id: String::new(), address };
+        while context.coordinator.list(&peer, ListGroupsV1 {}).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let name = || "events".to_owned();
+        let config = TopicConfigV1::from(&TopicConfig::default());
+        let make = CreateTopicV1 { name: name(), partitions: 1, config };
+        create(&context, &peer, make).await.unwrap();
+        let member = MemberV1 { group: "g".to_owned(), member: "m".to_owned(), incarnation: 1 };
+        let join = JoinGroupV1 {
+            member: member.clone(),
+            topics: vec![name()],
+            start: StartV1 { kind: 0, value: 0 },
+            session_timeout: 10_000,
+            drain_timeout: 10_000,
+            processing_timeout: 10_000,
+        };
+        context.coordinator.join(&peer, join).await.unwrap();
+
+        let more = AddPartitionsV1 { name: name(), total: 2 };
+        let mut adding = Box::pin(add_partitions(&context, &peer, more));
+        let polled = poll_fn(|cx| Poll::Ready(adding.as_mut().poll(cx).is_pending()));
+        assert!(polled.await);
+        drop(adding);
+        let mut known = 1;
+        for _ in 0..2_000 {
+            let describe = DescribeGroupV1 { group: "g".to_owned() };
+            known = context.coordinator.describe(&peer, describe).await.unwrap().partitions.len();
+            if known == 2 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(known, 2);
     }
 }

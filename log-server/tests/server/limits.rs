@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use log_core::protocol::ErrorCode;
 use log_core::protocol::frame::{RequestHead, encode_request};
+use log_core::protocol::groups::{HeartbeatV1, HeldV1, JoinGroupV1, MemberV1};
+use log_core::protocol::metrics::MetricsV1;
+use log_core::protocol::offsets::StartV1;
 use log_core::protocol::produce::Acks;
 use log_core::protocol::topics::ListTopicsV1;
+use log_core::protocol::{ErrorCode, encode_call};
 use log_core::{FlushPolicy, TopicConfig};
 
 use crate::support::*;
@@ -114,6 +117,63 @@ fn a_slow_reader_is_cut_off_and_others_are_served() {
     }
     assert_eq!(slow_readers, 1);
     metric_becomes(&setup, "outgoing_bytes", 0);
+}
+
+#[test]
+fn who_asks_and_does_not_read_is_not_read_from() {
+    let setup = start_with(|config| {
+        config.io_threads = 1;
+        config.outgoing_max_bytes = 1 << 20;
+    });
+    let (mut slow, mut other) = (setup.peer(), setup.peer());
+    // Each answer is some kilobytes long, all are far more than sockets hold.
+    let requests = encode_call(&MetricsV1 {}, 7).repeat(50);
+    for _ in 0..200 {
+        slow.send(&requests);
+        other.call(&ListTopicsV1 { with_reserved: false }).unwrap();
+    }
+    let answered = setup.metric("requests_metrics");
+    assert!((50..8_000).contains(&answered), "{answered}");
+    let waiting = setup.metric("outgoing_bytes");
+    assert!((1 << 20..2 << 20).contains(&waiting), "{waiting}");
+}
+
+#[test]
+fn requests_that_wait_are_limited_by_their_bytes_too() {
+    let setup = start_with(|config| config.produce_waiting_max_bytes = 64 * 1024);
+    let mut peer = setup.peer();
+    peer.create("quiet", 1, FlushPolicy::Os);
+    let member = MemberV1 { group: "g".to_owned(), member: "m".to_owned(), incarnation: 1 };
+    let join = JoinGroupV1 {
+        member: member.clone(),
+        topics: vec!["quiet".to_owned()],
+        start: StartV1 { kind: 0, value: 0 },
+        session_timeout: 10_000,
+        drain_timeout: 10_000,
+        processing_timeout: 10_000,
+    };
+    peer.call(&join).unwrap();
+    // Some 29 kilobytes.
+    let held = HeldV1 { topic_id: 1, partition: 1, epoch: 1, draining: false };
+    let mut heartbeat = HeartbeatV1 {
+        member,
+        holds: vec![held; 1_000],
+        seen_version: 0,
+        processing: 0,
+        max_wait: 0,
+    };
+    let mut replies = std::iter::repeat_with(|| peer.call(&heartbeat).unwrap());
+    let reply = replies.find(|reply| !reply.grants.is_empty()).unwrap();
+    (heartbeat.seen_version, heartbeat.max_wait) = (reply.version, 60_000);
+    let before = setup.metric("requests_heartbeat");
+    peer.send(&encode_call(&heartbeat, 7).repeat(10));
+    metric_becomes(&setup, "requests_heartbeat", before + 3);
+    assert_eq!(
+        setup.metric("produce_waiting_bytes"),
+        0,
+        "nothing of this keeps others from producing"
+    );
+    assert_eq!(setup.metric("requests_heartbeat"), before + 3);
 }
 
 #[test]

@@ -174,10 +174,10 @@ fn a_long_poll_ends_with_every_partition_when_its_time_is_over() {
 fn a_partition_that_can_not_be_read_refuses_its_own_entry_alone() {
     let setup = start();
     let mut peer = setup.peer();
-    let topic = peer.create("events", 1, FlushPolicy::Os);
+    let topic = peer.create("events", 2, FlushPolicy::Os);
     peer.produce(to(&topic, 0, Acks::Policy), &batch(&[b"fine"])).unwrap();
     let strange = FetchPartition { topic_id: 7, ..from(&topic, 0, 0) };
-    let asked = vec![from(&topic, 0, 9), from(&topic, 5, 0), strange, from(&topic, 0, 0)];
+    let asked = vec![from(&topic, 1, 9), from(&topic, 5, 0), strange, from(&topic, 0, 0)];
     let reply = peer.fetch(&fetch_of(asked, 10_000));
     let codes: Vec<_> = reply.partitions.iter().map(|e| ErrorCode::from_number(e.code)).collect();
     let [range, partition, topic_id, fine] = codes.as_slice() else { panic!("{codes:?}") };
@@ -205,6 +205,21 @@ fn one_batch_comes_whatever_its_size_and_then_no_more_than_asked_for() {
     let one = log_core::protocol::fetch::FetchRequest { max_bytes: 400_000, ..asked.clone() };
     assert_eq!(peer.fetch(&one).partitions.len(), 1);
     assert_eq!(peer.fetch(&asked).partitions.len(), 2);
+}
+
+#[test]
+fn a_fetch_with_no_room_for_the_next_batch_does_not_wait_for_more() {
+    let setup = start_with(|config| config.io_threads = 1);
+    let mut peer = setup.peer();
+    let topic = peer.create("large", 2, FlushPolicy::Os);
+    for (partition, bytes) in [(0, 600_000), (1, 500_000)] {
+        peer.produce(to(&topic, partition, Acks::Policy), &batch(&[&vec![b'x'; bytes]])).unwrap();
+    }
+    let asked = fetch_of(vec![from(&topic, 0, 0), from(&topic, 1, 0)], 60_000);
+    let whole = log_core::protocol::fetch::FetchRequest { min_bytes: 1 << 20, ..asked };
+    let reply = peer.fetch(&whole);
+    let found: Vec<_> = reply.partitions.iter().map(|e| (e.partition, e.next)).collect();
+    assert_eq!(found, [(0, 1)], "the other one's batch goes into the next reply");
 }
 
 #[test]
@@ -255,6 +270,27 @@ fn a_topic_whose_batches_fit_no_frame_is_refused() {
     let refused = setup.peer().create_with("huge", 1, &config).unwrap_err();
     assert_eq!(refused.error_code(), Some(ErrorCode::IllegalConfig));
     assert!(refused.message.contains("frame_max_bytes"), "{refused}");
+}
+
+#[test]
+fn who_has_asked_all_and_closed_its_side_gets_its_answers() {
+    let setup = start();
+    let mut peer = setup.peer();
+    let topic = peer.create("events", 2, FlushPolicy::Sync);
+    let produce = produce_frame(to(&topic, 0, Acks::Policy), &batch(&[b"last"]), 100);
+    let waits = fetch_frame(&fetch_of(vec![from(&topic, 1, 0)], 60_000), 101);
+    let describe = encode_call(&DescribeTopicV1 { name: "events".to_owned() }, 102);
+    peer.send(&[produce, waits, describe].concat());
+    peer.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answered: Vec<u32> = std::iter::from_fn(|| peer.receive())
+        .map(|(correlation, body)| {
+            body.unwrap();
+            correlation
+        })
+        .collect();
+    answered.sort_unstable();
+    assert_eq!(answered, [100, 101, 102]);
+    metric_becomes(&setup, "connections_ended_peer_closed", 1);
 }
 
 #[test]

@@ -113,6 +113,7 @@ impl Server {
             drain_timeout: self.times.drain,
             retry_after: self.times.retry_after,
             members_max: 8,
+            grants_max_bytes: usize::MAX,
             epoch_floor: if repeats { 0 } else { self.starts * 1_000_000 },
         };
         let mut entries = self.store.entries();

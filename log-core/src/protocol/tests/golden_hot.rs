@@ -134,6 +134,10 @@ fn a_fetch_request() {
     }
     let longer = [golden.as_slice(), &[0]].concat();
     assert!(matches!(FetchRequest::decode(&longer), Err(Fault::Structure { .. })));
+    let mut repeats = fetch();
+    repeats.partitions.push(FetchPartition { from: 0, ..repeats.partitions[0] });
+    let repeats = FetchRequest::decode(&repeats.encode());
+    assert!(matches!(repeats, Err(Fault::Structure { what }) if what.contains("twice")));
     let alone = FetchRequest { reader: None, partitions: Vec::new(), ..fetch() };
     let golden = drawn("04 03 02 01 02 00 00 00 f4 01 00 00 00*20  no partitions, no group").bytes;
     assert_eq!(alone.encode(), golden);

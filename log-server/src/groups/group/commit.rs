@@ -6,7 +6,7 @@ use log_core::protocol::{ErrorCode, Refusal};
 use log_core::store::Moves;
 
 use super::slot::{Hold, Part, Pending, Slot};
-use super::{Answer, Change, Commit, Group, NewPosition, Owner, Position, RequestId};
+use super::{Answer, Change, Commit, Group, NewPosition, Owner, Place, Position, RequestId};
 
 impl Group {
     /// Each part succeeds or fails by itself; those that are fine are written together.
@@ -37,10 +37,11 @@ impl Group {
         if parts.is_empty() {
             return self.answer(request, Answer::Each(outcomes));
         }
-        for part in &parts {
-            self.slots.get_mut(&part.place).expect("it was checked").commits += 1;
+        let places: Vec<Place> = parts.iter().map(|part| part.place).collect();
+        let token = self.write(changes, Pending::Commit { request, outcomes, parts });
+        for place in places {
+            self.slots.get_mut(&place).expect("it was checked").commits.insert(token);
         }
-        self.write(changes, Pending::Commit { request, outcomes, parts });
     }
 
     fn check_commit(&self, owner: &Owner, commit: &Commit) -> Result<(), Refusal> {
@@ -52,6 +53,7 @@ impl Group {
 
     fn check_outside(&mut self, commit: &Commit) -> Result<(), Refusal> {
         let topic = Arc::clone(&commit.topic);
+        self.refuse_stale(&topic, commit.place.topic_id)?;
         self.note_topic(&topic, commit.place.topic_id);
         let slot = self.slots.entry(commit.place).or_insert_with(|| Slot::new(topic));
         match slot.hold {

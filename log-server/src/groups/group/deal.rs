@@ -42,6 +42,15 @@ impl Group {
         self.topics.entry(Arc::clone(name)).or_insert(new);
     }
 
+    /// Refuses an id that is not the one under which the group knows the topic. Only what has just
+    /// looked at the topics says that another topic has its name now.
+    pub(super) fn refuse_stale(&self, name: &str, id: u128) -> Result<(), Refusal> {
+        match self.topics.get(name) {
+            Some(topic) if topic.id != id => Err(stale_topic(name)),
+            _ => Ok(()),
+        }
+    }
+
     fn add_slots(&mut self, line: &TopicLine, start: StartFrom) {
         for partition in 0..line.partitions {
             let place = Place { topic_id: line.id, partition };
@@ -172,7 +181,7 @@ impl Group {
         let mut grants = Vec::new();
         for place in std::mem::take(&mut self.ready) {
             let Some(slot) = self.slots.get_mut(&place) else { continue };
-            if !matches!(slot.hold, Hold::Free) || slot.commits > 0 {
+            if !matches!(slot.hold, Hold::Free) || !slot.commits.is_empty() {
                 continue;
             }
             if let Some(at) = slot.retry_at.filter(|at| now < *at) {
@@ -194,6 +203,7 @@ impl Group {
                 grants.extend(self.next_owner(place).map(|owner| (place, owner)));
             }
         }
+        self.leave_what_has_no_room(&mut grants, now);
         for (start, places) in searches {
             let token = self.token();
             self.pending.insert(token, Pending::Resolve(places.clone()));
@@ -205,6 +215,33 @@ impl Group {
         for grants in together.chunks(GRANTS_AT_ONCE) {
             self.write_grants(grants.to_vec());
         }
+    }
+
+    /// Leaves for later what the replies to its owner's heartbeats could not name.
+    fn leave_what_has_no_room(&mut self, grants: &mut Vec<(Place, Owner)>, now: Duration) {
+        let limit = self.rules.grants_max_bytes;
+        if grants.is_empty() || self.slots.values().map(Slot::grant_bytes).sum::<usize>() <= limit {
+            return;
+        }
+        let mut named: BTreeMap<Owner, usize> = BTreeMap::new();
+        for slot in self.slots.values() {
+            if let Some(owner) = slot.owner() {
+                *named.entry(owner.clone()).or_default() += slot.grant_bytes();
+            }
+        }
+        let at = now.saturating_add(self.rules.retry_after);
+        grants.retain(|(place, owner)| {
+            let slot = self.slots.get_mut(place).expect("it is at hand");
+            let bytes = named.entry(owner.clone()).or_default();
+            let has_room = *bytes + slot.grant_bytes() <= limit;
+            if has_room {
+                *bytes += slot.grant_bytes();
+            } else {
+                slot.retry_at = Some(at);
+                self.wake = self.wake.min(at);
+            }
+            has_room
+        });
     }
 
     pub(super) fn next_owner(&self, place: Place) -> Option<Owner> {

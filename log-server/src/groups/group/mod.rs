@@ -42,8 +42,12 @@ pub use event::{
     RequestId, Subscription, Token, TopicLine,
 };
 pub use membership::Standing;
+pub use release::stale_topic;
 pub use restore::Entry;
 pub use slot::SlotView;
+
+/// The bytes of a grant in the reply to a heartbeat, without the topic's name and the ranges.
+pub const GRANT_BYTES: usize = 61;
 
 /// What holds for all groups.
 #[derive(Debug, Clone)]
@@ -59,6 +63,9 @@ pub struct GroupRules {
     pub retry_after: Duration,
     /// The most members of a group.
     pub members_max: usize,
+    /// The most bytes that what a member holds may take in the reply to its heartbeat, ranges not
+    /// counted: it is granted nothing beyond that.
+    pub grants_max_bytes: usize,
     /// Epochs and versions are greater than this.
     pub epoch_floor: u64,
 }
@@ -188,6 +195,14 @@ impl Group {
         (self.wake < Duration::MAX).then_some(self.wake)
     }
 
+    /// Refuses one that is no member.
+    ///
+    /// # Errors
+    /// `Fenced`; `UnknownMember`.
+    pub fn check_member(&self, owner: &Owner) -> Result<(), Refusal> {
+        self.member(owner).map(|_| ())
+    }
+
     /// What a member should hold, as a heartbeat is told it.
     ///
     /// # Errors
@@ -253,11 +268,12 @@ impl Group {
         self.last_epoch
     }
 
-    /// Whether nobody is in it, and nothing is under way.
+    /// Whether nobody is in it, or may hold something of it, and nothing is under way.
     #[must_use]
     pub fn is_unused(&self) -> bool {
         let resets = self.slots.values().any(|slot| slot.reset.is_some());
-        self.members.is_empty() && self.pending.is_empty() && !resets
+        let is_idle = self.pending.is_empty() && !resets;
+        self.members.is_empty() && self.holdings.is_empty() && is_idle
     }
 
     /// The requests whose write is under way.

@@ -93,6 +93,6 @@ impl Slot {
 }
 
 /// What a request is told about a topic that is deleted meanwhile.
-pub(super) fn stale_topic(topic: &str) -> Refusal {
+pub fn stale_topic(topic: &str) -> Refusal {
     Refusal::new(ErrorCode::StaleTopic, format!("topic {topic} was deleted"))
 }

@@ -32,6 +32,10 @@ impl Group {
     ) {
         let mut open = OpenReset { outcomes: vec![None; to.len()], places: BTreeMap::new() };
         for (index, (topic, place, to)) in to.into_iter().enumerate() {
+            if let Err(stale) = self.refuse_stale(&topic, place.topic_id) {
+                open.outcomes[index] = Some(stale);
+                continue;
+            }
             self.note_topic(&topic, place.topic_id);
             let slot = self.slots.entry(place).or_insert_with(|| Slot::new(topic));
             if slot.reset.is_some() {

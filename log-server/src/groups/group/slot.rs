@@ -1,12 +1,13 @@
 //! Slot: a partition of a group: who has it, or what is just written about it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use log_core::protocol::Refusal;
 use log_core::{Offset, StartFrom};
 
-use super::{Owner, Place, Position, RequestId, Token};
+use super::{GRANT_BYTES, Owner, Place, Position, RequestId, Token};
 
 /// A partition of a group.
 #[derive(Debug, Clone)]
@@ -26,8 +27,8 @@ pub(super) struct Slot {
     /// The last epoch that was given for it, or is just written.
     pub(super) epoch: u64,
     pub(super) released: Option<Released>,
-    /// Commits that wait for their sync. No grant follows another before they are through.
-    pub(super) commits: usize,
+    /// Writes of commits that wait for their sync. No grant follows another before they are through.
+    pub(super) commits: BTreeSet<Token>,
     pub(super) reset: Option<Reset>,
     pub(super) retry_at: Option<Duration>,
     /// A write of several partitions failed that this was among: it is written alone.
@@ -142,7 +143,7 @@ impl Slot {
             kept_for: None,
             epoch: 0,
             released: None,
-            commits: 0,
+            commits: BTreeSet::new(),
             reset: None,
             retry_at: None,
             alone: false,
@@ -155,6 +156,20 @@ impl Slot {
             Hold::Held(held) | Hold::Releasing(held, _) => Some(held),
             _ => None,
         }
+    }
+
+    /// Who has it, or will once that is written.
+    pub(super) fn owner(&self) -> Option<&Owner> {
+        match &self.hold {
+            Hold::Held(held) | Hold::Releasing(held, _) => Some(&held.owner),
+            Hold::Granting(owner) => Some(owner),
+            _ => None,
+        }
+    }
+
+    /// What it takes in the reply to a heartbeat, without ranges.
+    pub(super) fn grant_bytes(&self) -> usize {
+        GRANT_BYTES + self.topic.len()
     }
 
     pub(super) fn held_mut(&mut self) -> Option<&mut Held> {

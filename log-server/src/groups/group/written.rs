@@ -122,7 +122,7 @@ impl Group {
     ) {
         for Part { index, place, position } in parts {
             if let Some(slot) = self.slots.get_mut(&place) {
-                slot.commits -= 1;
+                slot.commits.remove(&token);
                 if outcome.is_ok() {
                     slot.apply(token, position);
                 }

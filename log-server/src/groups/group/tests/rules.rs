@@ -10,7 +10,8 @@ use log_core::protocol::groups::{HeartbeatReplyV1, HeldV1};
 
 use super::ms;
 use crate::groups::group::{
-    Action, Answer, Event, Group, GroupRules, Owner, Position, Subscription, TopicLine,
+    Action, Answer, Commit, Event, GRANT_BYTES, Group, GroupRules, Owner, Place, Position,
+    Subscription, TopicLine,
 };
 
 const SESSION: Duration = Duration::from_secs(10);
@@ -29,6 +30,7 @@ impl Durable {
             drain_timeout: SESSION,
             retry_after: ms(100),
             members_max: 10,
+            grants_max_bytes: usize::MAX,
             epoch_floor: 100,
         });
         Durable { group, forced: 0 }
@@ -72,6 +74,10 @@ impl Durable {
         self.on(Event::Join { request: 1, owner: who.clone(), subscription }, now)
     }
 
+    fn commit_outside(&mut self, place: Place) -> Option<Answer> {
+        self.on(outside(place), ms(0))
+    }
+
     fn reply(&self, who: &Owner, now: Duration) -> HeartbeatReplyV1 {
         self.group.reply(who, now).unwrap()
     }
@@ -98,6 +104,18 @@ impl Durable {
             Event::Heartbeat { request, owner, connection, holds, seen_version, processing };
         self.on(event, now)
     }
+}
+
+/// A commit by somebody outside the group.
+fn outside(place: Place) -> Event {
+    let commit = Commit {
+        topic: Arc::from("t"),
+        place,
+        epoch: 0,
+        position: Position::at(7),
+        metadata: Arc::from(""),
+    };
+    Event::Commit { request: 1, owner: None, commits: vec![commit] }
 }
 
 fn who(member: &str, incarnation: u64) -> Owner {
@@ -142,6 +160,41 @@ fn a_join_that_comes_after_its_leave_makes_no_member() {
         assert_eq!((refusal.error_code(), refusal.numbers), (Some(ErrorCode::Fenced), vec![3]));
     }
     assert_eq!(group.join(&who("a", 4), ms(40)), Some(Answer::Done));
+}
+
+#[test]
+fn a_member_is_granted_no_more_than_its_heartbeats_can_be_told() {
+    let mut group = Durable::new(ms(0));
+    group.group.rules.grants_max_bytes = 4 * (GRANT_BYTES + "t".len());
+    let (a, b) = (who("a", 1), who("b", 2));
+    group.join(&a, ms(0));
+    assert_eq!(group.reply(&a, ms(0)).grants.len(), 4);
+    group.join(&b, ms(10));
+    assert_eq!(group.reply(&b, ms(10)).grants.len(), 0, "it is tried again a little later");
+    group.on(Event::Tick, ms(110));
+    assert_eq!(group.reply(&b, ms(110)).grants.len(), 2);
+    let leave = Event::Leave { request: 1, owner: b, connection: 2, keep: None };
+    group.on(leave, ms(120));
+    group.on(Event::ConnectionClosed { connection: 2 }, ms(130));
+    for now in [ms(130), ms(300)] {
+        group.on(Event::Tick, now);
+        let reply = group.reply(&a, now);
+        assert_eq!(reply.grants.len(), 4);
+    }
+}
+
+#[test]
+fn a_group_is_in_use_as_long_as_an_older_run_may_hold_something() {
+    let mut group = Durable::new(ms(0));
+    let (old, new) = (who("a", 1), who("a", 2));
+    group.join(&old, ms(0));
+    group.join(&new, ms(10));
+    let leave = Event::Leave { request: 1, owner: new.clone(), connection: 2, keep: None };
+    assert_eq!(group.on(leave, ms(20)), Some(Answer::Done));
+    assert_eq!(group.group.members().count(), 0);
+    assert!(!group.group.is_unused(), "the older one's lease has not ended");
+    group.on(Event::Tick, SESSION + ms(1));
+    assert!(group.group.is_unused());
 }
 
 #[test]
@@ -205,6 +258,45 @@ fn the_drain_deadline_is_fixed_at_the_first_revoke_and_waits_for_the_lease_of_wh
 }
 
 #[test]
+fn who_speaks_of_a_deleted_topic_does_no_harm_to_the_one_that_has_its_name() {
+    let stale = Place { topic_id: 9, partition: 0 };
+    let is_stale = |answer: Option<Answer>| {
+        let Some(Answer::Each(outcomes)) = answer else { panic!("{answer:?}") };
+        let refused = outcomes.into_iter().next().flatten().unwrap();
+        assert_eq!(refused.error_code(), Some(ErrorCode::StaleTopic));
+    };
+    let mut group = Durable::new(ms(0));
+    let live = Place { topic_id: 1, partition: 0 };
+    assert_eq!(group.commit_outside(live), Some(Answer::Each(vec![None])));
+    is_stale(group.commit_outside(stale));
+    let a = who("a", 1);
+    group.join(&a, ms(0));
+    let reset = Event::Reset { request: 1, to: vec![(Arc::from("t"), stale, 0)] };
+    is_stale(group.on(reset, ms(0)));
+    assert_eq!(group.reply(&a, ms(0)).grants.len(), 6);
+    let places: BTreeSet<u128> = group.group.slots().map(|(place, _)| place.topic_id).collect();
+    assert_eq!(places, BTreeSet::from([1]));
+}
+
+#[test]
+fn a_commit_that_outlives_its_topic_is_not_counted_for_the_next_one() {
+    let mut group = Durable::new(ms(0));
+    let place = Place { topic_id: 1, partition: 0 };
+    let event = outside(place);
+    let actions = group.group.on(event, ms(0));
+    let written = actions.into_iter().find_map(|action| match action {
+        Action::Write { token, .. } => Some(Event::Written { token, outcome: Ok(()) }),
+        _ => None,
+    });
+    group.on(Event::TopicsChanged { topics: Vec::new() }, ms(0));
+    // It is seen again, as after a look at the topics that came late.
+    let a = who("a", 1);
+    group.join(&a, ms(0));
+    assert_eq!(group.on(written.unwrap(), ms(1)), Some(Answer::Each(vec![None])));
+    assert_eq!(group.reply(&a, ms(1)).grants.len(), 6);
+}
+
+#[test]
 fn what_a_release_says_is_where_the_next_owner_starts() {
     let mut group = Durable::new(ms(0));
     let (a, b) = (who("a", 1), who("b", 1));
@@ -212,7 +304,7 @@ fn what_a_release_says_is_where_the_next_owner_starts() {
     group.join(&b, ms(0));
     let grants = group.reply(&a, ms(10)).grants;
     for grant in grants.iter().filter(|grant| grant.revoked_for.is_some()) {
-        let place = crate::groups::group::Place { topic_id: 1, partition: grant.partition };
+        let place = Place { topic_id: 1, partition: grant.partition };
         let release = |offset| Event::Release {
             request: 1,
             owner: a.clone(),

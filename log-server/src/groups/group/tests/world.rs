@@ -180,6 +180,7 @@ impl World {
             drain_timeout: DRAIN,
             retry_after: ms(100),
             members_max: 8,
+            grants_max_bytes: usize::MAX,
             epoch_floor: self.wall,
         };
         let entries = self.store.entries();
