@@ -197,8 +197,9 @@ impl Owned {
         std::mem::take(&mut self.freed)
     }
 
+    /// A chunk that is being opened counts, too: it is in neither place then.
     fn has_buffered(&self) -> bool {
-        self.run.is_some() || !self.ready.is_empty()
+        self.buffered > 0
     }
 
     /// There is nothing to hand over below `to`.
@@ -353,6 +354,16 @@ mod tests {
         owned.tracker.finish_all();
         let Found::Ready(records) = owned.take_run(NOW) else { panic!("a run is left") };
         assert_eq!(records.offsets(), OffsetRange::new(4, 5));
+    }
+
+    #[test]
+    fn an_empty_fetch_passes_nothing_that_is_being_opened() {
+        let mut owned = owned(&PositionV1::at(0), 100);
+        owned.fetched(chunk(&[(0, 3)]));
+        let Found::Closed(closed) = owned.take_record(NOW) else { panic!("it is closed") };
+        owned.fetched(Chunk { bytes: Bytes::new(), from: 3, next: 3 });
+        owned.opened(Run::open(&closed));
+        assert_eq!(take_all(&mut owned), [0, 1, 2]);
     }
 
     #[test]
