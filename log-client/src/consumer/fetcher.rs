@@ -17,12 +17,12 @@ use log_core::protocol::{self, ErrorCode, Refusal, RequestKind};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep_until;
 
-use super::event::{ConsumerEvent, SkipReason};
+use super::event::ConsumerEvent;
 use super::membership::{Event, LostReason, PartitionId};
 use super::partition::Chunk;
 use super::record::Source;
-use super::settings::OutOfRange;
 use super::state::{Shared, State};
+use super::stop::Stop;
 use crate::error::{Error, Result};
 use crate::link::Link;
 
@@ -187,7 +187,7 @@ fn take(shared: &Shared, fetched: Fetched) {
                     if let Some((source, generation)) = asked
                         && state.owned(*source, *generation).is_some()
                     {
-                        suspect |= take_partition(&mut state, id, partition, now, shared);
+                        suspect |= take_partition(&mut state, id, partition, now);
                     }
                 }
             }
@@ -221,7 +221,6 @@ fn take_partition(
     id: PartitionId,
     fetched: FetchedPartition,
     now: Duration,
-    shared: &Shared,
 ) -> bool {
     let Some(owned) = state.partitions.get_mut(&id) else { return false };
     if fetched.code == ErrorCode::Ok.number() {
@@ -236,21 +235,21 @@ fn take_partition(
     let refusal = match protocol::decode_body::<Refusal>(&fetched.bytes) {
         Ok(refusal) => refusal,
         Err(fault) => {
-            state.halt(id, Error::Protocol(fault));
+            owned.stop(Stop::Failed(Error::Protocol(fault)));
             return false;
         }
     };
     match refusal.error_code() {
         Some(ErrorCode::OffsetOutOfRange) => {
-            let ends = (fetched.log_start, fetched.readable_end);
-            out_of_range(state, id, ends, refusal, shared);
+            let FetchedPartition { log_start, readable_end, .. } = fetched;
+            owned.stop(Stop::OutOfRange { log_start, readable_end, refusal });
             false
         }
         Some(ErrorCode::Corrupt) => {
             let position = owned.position;
             let offsets = refusal.corrupt_offsets();
             let offsets = offsets.unwrap_or_else(|| OffsetRange::new(position, position));
-            state.corrupt(id, offsets, refusal);
+            owned.stop(Stop::Corrupt(offsets, refusal));
             false
         }
         Some(ErrorCode::StaleTopic | ErrorCode::UnknownTopic | ErrorCode::UnknownPartition) => {
@@ -272,44 +271,8 @@ fn take_partition(
             false
         }
         _ => {
-            state.halt(id, Error::Refused(refusal));
+            owned.stop(Stop::Failed(Error::Refused(refusal)));
             false
         }
     }
-}
-
-fn out_of_range(
-    state: &mut State,
-    id: PartitionId,
-    (log_start, readable_end): (u64, u64),
-    refusal: Refusal,
-    shared: &Shared,
-) {
-    let Some(owned) = state.partitions.get_mut(&id) else { return };
-    let from = owned.position;
-    // The refusal is the truth of that moment; a reply may leave the ends out.
-    let (log_start, end) = match refusal.numbers.as_slice() {
-        &[_, log_start, end] => (log_start, end),
-        _ => (log_start, readable_end),
-    };
-    let below = from < log_start;
-    let (to, reason) = match shared.settings.out_of_range {
-        OutOfRange::Error => {
-            state.halt(id, Error::Refused(refusal));
-            return;
-        }
-        OutOfRange::Earliest if below => (log_start, SkipReason::Trimmed),
-        OutOfRange::Latest if below => (readable_end.max(log_start), SkipReason::ToLatest),
-        // The log has lost its end: what will be appended there was never read.
-        OutOfRange::Earliest | OutOfRange::Latest => {
-            (end.min(readable_end.max(log_start)), SkipReason::ToLatest)
-        }
-    };
-    let of = owned.named();
-    owned.jump(to);
-    state.events.push(if to >= from {
-        ConsumerEvent::Skipped { of, offsets: OffsetRange::new(from, to), reason }
-    } else {
-        ConsumerEvent::WentBack { of, from, to }
-    });
 }

@@ -34,6 +34,7 @@ mod record;
 mod session;
 mod settings;
 mod state;
+mod stop;
 
 use std::ops::Deref;
 use std::sync::Arc;

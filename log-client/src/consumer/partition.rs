@@ -15,6 +15,7 @@ use super::committer::Tracker;
 use super::event::TopicPartition;
 use super::membership::PartitionId;
 use super::record::{ConsumerRecord, Damage, OpenBatch, Records, Source, open_batches};
+use super::stop::Stop;
 
 /// Batches as they were fetched.
 #[derive(Debug, Clone)]
@@ -62,7 +63,8 @@ pub(super) enum Found<T> {
     Ready(T),
     /// This is to be opened, away from any lock, and given back to `opened`.
     Closed(Chunk),
-    Damaged(Damage),
+    /// Nothing more can be read.
+    Stopped(Stop),
     Nothing,
 }
 
@@ -87,6 +89,8 @@ pub(super) struct Owned {
     /// Not fetched before this.
     pub(super) not_before: Duration,
     ready: VecDeque<Chunk>,
+    /// Why nothing more is fetched.
+    stop: Option<Stop>,
     run: Option<Run>,
     buffered: usize,
     /// Something that was buffered has gone since this was asked.
@@ -116,6 +120,7 @@ impl Owned {
             committing: false,
             not_before: Duration::ZERO,
             ready: VecDeque::new(),
+            stop: None,
             run: None,
             buffered: 0,
             freed: false,
@@ -138,6 +143,7 @@ impl Owned {
     pub(super) fn wants_fetch(&self, partition_bytes: usize, now: Duration) -> bool {
         let stands = self.paused || self.halted || self.draining || self.fetching;
         !stands
+            && self.stop.is_none()
             && self.not_before <= now
             && self.buffered < partition_bytes
             && self.position < self.tracker.limit()
@@ -155,6 +161,11 @@ impl Owned {
         }
     }
 
+    /// Fetches nothing more; why, counts when all that is buffered is handed over.
+    pub(super) fn stop(&mut self, stop: Stop) {
+        self.stop = Some(stop);
+    }
+
     /// Takes back a chunk that was opened.
     pub(super) fn opened(&mut self, run: Run) {
         self.run = Some(run);
@@ -163,6 +174,7 @@ impl Owned {
     /// Drops what is buffered.
     pub(super) fn drop_buffered(&mut self) {
         self.ready.clear();
+        self.stop = None;
         self.run = None;
         self.buffered = 0;
         self.generation += 1;
@@ -247,7 +259,7 @@ impl Owned {
                     Err(fault) => return self.malformed(fault),
                 }
             } else if let Some(damage) = self.end_run() {
-                return Found::Damaged(damage);
+                return Found::Stopped(Stop::Damaged(damage));
             }
         }
     }
@@ -256,7 +268,8 @@ impl Owned {
         let run = self.run.as_ref().expect("the caller has just looked at it");
         let offsets = run.batches[run.undecoded - 1].offsets();
         let start = offsets.start.max(self.tracker.frontier());
-        Found::Damaged(Damage { offsets: OffsetRange::new(start, offsets.end), fault })
+        let offsets = OffsetRange::new(start, offsets.end);
+        Found::Stopped(Stop::Damaged(Damage { offsets, fault }))
     }
 
     /// The next run of records, which are in the user's hands then.
@@ -267,7 +280,7 @@ impl Owned {
             let end = run.end().min(self.tracker.limit());
             if start >= run.end() {
                 if let Some(damage) = self.end_run() {
-                    return Found::Damaged(damage);
+                    return Found::Stopped(Stop::Damaged(damage));
                 }
                 continue;
             }
@@ -295,12 +308,15 @@ impl Owned {
     }
 
     fn next_chunk<T>(&mut self) -> Found<T> {
-        self.ready.pop_front().map_or(Found::Nothing, Found::Closed)
+        match self.ready.pop_front() {
+            Some(chunk) => Found::Closed(chunk),
+            None => self.stop.take().map_or(Found::Nothing, Found::Stopped),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use log_core::Codec;
 
     use super::super::record::tests::{batch, source};
@@ -312,7 +328,7 @@ mod tests {
         Owned::new(Arc::from("orders"), source(), 1, position, max_ahead)
     }
 
-    fn chunk(batches: &[(Offset, u64)]) -> Chunk {
+    pub(in super::super) fn chunk(batches: &[(Offset, u64)]) -> Chunk {
         let bytes: Vec<u8> =
             batches.iter().flat_map(|(at, count)| batch(*at, *count, Codec::None)).collect();
         let (last, count) = batches.last().unwrap();
@@ -325,7 +341,7 @@ mod tests {
             match owned.take_record(NOW) {
                 Found::Ready(record) => seen.push(record.offset),
                 Found::Closed(chunk) => owned.opened(Run::open(&chunk)),
-                Found::Damaged(damage) => panic!("{damage:?}"),
+                Found::Stopped(stop) => panic!("{stop:?}"),
                 Found::Nothing => return seen,
             }
         }
@@ -403,7 +419,9 @@ mod tests {
             let found = owned.take_record(NOW);
             assert!(matches!(found, Found::Ready(record) if record.offset == expected));
         }
-        let Found::Damaged(damage) = owned.take_record(NOW) else { panic!("it is damaged") };
+        let Found::Stopped(Stop::Damaged(damage)) = owned.take_record(NOW) else {
+            panic!("it is damaged")
+        };
         assert_eq!(damage.offsets, OffsetRange::new(2, 4));
         owned.jump(4);
         assert_eq!(owned.position, 4);

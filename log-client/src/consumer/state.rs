@@ -11,16 +11,15 @@ use std::time::Duration;
 use log_core::OffsetRange;
 use log_core::protocol::groups::GrantV1;
 use log_core::protocol::offsets::PositionV1;
-use log_core::protocol::{ErrorCode, Refusal};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::event::{ConsumerEvent, Events, SkipReason, TopicPartition};
+use super::event::{ConsumerEvent, Events, TopicPartition};
 use super::membership::{Action, Event, Membership, PartitionId};
 use super::partition::{Chunk, Found, Owned};
-use super::record::{Damage, Source};
-use super::settings::{CommitMode, OnCorrupt, Settings};
+use super::record::Source;
+use super::settings::{CommitMode, Settings};
 use crate::error::{Error, Result};
 
 /// Why there is nothing for the user.
@@ -52,14 +51,14 @@ pub(super) struct Shared {
 
 #[derive(Debug)]
 pub(super) struct State {
-    settings: Settings,
+    pub(super) settings: Settings,
     pub(super) membership: Option<Membership>,
     pub(super) partitions: BTreeMap<PartitionId, Owned>,
     /// What the membership wants to be sent.
     pub(super) outbox: Vec<Action>,
     pub(super) events: Events,
     /// Errors of partitions, each to be told once.
-    errors: VecDeque<Error>,
+    pub(super) errors: VecDeque<Error>,
     /// The membership is over; with a reason, if it was not asked for.
     pub(super) over: bool,
     pub(super) fatal: Option<Error>,
@@ -349,8 +348,8 @@ impl State {
                 Found::Closed(chunk) => {
                     return Next::Closed(owned.source, owned.generation, chunk);
                 }
-                Found::Damaged(damage) => {
-                    self.damaged(id, damage);
+                Found::Stopped(stop) => {
+                    self.stopped_at(id, stop);
                     self.wake_fetch = true;
                     if let Some(error) = self.errors.pop_front() {
                         return Next::Failed(error);
@@ -374,38 +373,6 @@ impl State {
     fn after(&self, id: PartitionId) -> Option<PartitionId> {
         let mut after = self.partitions.range((Bound::Excluded(id), Bound::Unbounded));
         after.next().or_else(|| self.partitions.first_key_value()).map(|(id, _)| *id)
-    }
-
-    /// Batches are not what was written, here or on the server's disk.
-    pub(super) fn damaged(&mut self, id: PartitionId, damage: Damage) {
-        let Some(owned) = self.partitions.get_mut(&id) else { return };
-        let Damage { offsets, fault } = damage;
-        let message = format!(
-            "records {offsets} of {}/{} can't be read ({fault}): seek behind them, or choose to skip",
-            owned.topic, id.partition
-        );
-        let refusal = Refusal::new(ErrorCode::Corrupt, message);
-        self.corrupt(id, offsets, refusal.with_numbers(&[offsets.start, offsets.end]));
-    }
-
-    pub(super) fn corrupt(&mut self, id: PartitionId, offsets: OffsetRange, refusal: Refusal) {
-        let Some(owned) = self.partitions.get_mut(&id) else { return };
-        // A range that ends where it is read would be met again, for ever.
-        if self.settings.on_corrupt == OnCorrupt::Error || offsets.end <= owned.tracker.frontier() {
-            self.halt(id, Error::Refused(refusal));
-            return;
-        }
-        let of = owned.named();
-        owned.jump(offsets.end);
-        self.events.push(ConsumerEvent::Skipped { of, offsets, reason: SkipReason::Corrupt });
-    }
-
-    /// The partition stands still; the user is told why, once.
-    pub(super) fn halt(&mut self, id: PartitionId, error: Error) {
-        if let Some(owned) = self.partitions.get_mut(&id) {
-            owned.halted = true;
-            self.errors.push_back(error);
-        }
     }
 
     /// The partition of that name, if it is read.
