@@ -168,6 +168,13 @@ impl ConsumerBuilder {
         self
     }
 
+    /// The most that a compressed batch may expand to; one that would be more counts as damaged.
+    /// At most so much beside what is fetched is in memory for each partition.
+    pub fn batch_max_expanded_bytes(mut self, bytes: u32) -> ConsumerBuilder {
+        self.settings.batch_max_expanded_bytes = bytes;
+        self
+    }
+
     /// Starts to read.
     ///
     /// # Errors

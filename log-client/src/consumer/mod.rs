@@ -195,7 +195,7 @@ impl Consumer {
             match next {
                 Next::Found(found) => return Ok(Some(found)),
                 Next::Closed(source, generation, chunk) => {
-                    let run = Run::open(&chunk);
+                    let run = Run::open(&chunk, shared.settings.open_limits());
                     // If it was sought or lost meanwhile, the chunk is of no use.
                     if let Some(owned) = shared.lock().owned(source, generation) {
                         owned.opened(run);

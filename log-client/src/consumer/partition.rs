@@ -14,7 +14,7 @@ use log_core::{Fault, Offset, OffsetRange};
 use super::committer::Tracker;
 use super::event::TopicPartition;
 use super::membership::PartitionId;
-use super::record::{ConsumerRecord, Damage, OpenBatch, Records, Source, open_batches};
+use super::record::{ConsumerRecord, Damage, OpenBatch, OpenLimits, Records, Source, open_batches};
 use super::stop::Stop;
 
 /// Batches as they were fetched.
@@ -25,13 +25,15 @@ pub(super) struct Chunk {
     pub(super) next: Offset,
 }
 
-/// A chunk whose batches were checked and opened.
+/// The front of a chunk, its batches checked and opened.
 #[derive(Debug)]
 pub(super) struct Run {
     batches: Arc<[OpenBatch]>,
     damage: Option<Damage>,
-    /// Of the chunk that it was.
+    /// How much of what is buffered it was.
     bytes: usize,
+    /// What is to be opened when it has ended.
+    rest: Option<Chunk>,
     next: Offset,
     decoded: std::vec::IntoIter<ConsumerRecord>,
     /// The first batch that is not decoded.
@@ -39,13 +41,17 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn open(chunk: &Chunk) -> Run {
-        let (batches, damage) = open_batches(&chunk.bytes, chunk.from, chunk.next);
+    pub(super) fn open(chunk: &Chunk, limits: OpenLimits) -> Run {
+        let opened = open_batches(&chunk.bytes, chunk.from, chunk.next, limits);
+        let bytes = chunk.bytes.len() - opened.rest.len();
+        let rest = Chunk { bytes: opened.rest, from: opened.at, next: chunk.next };
+        let rest = (!rest.bytes.is_empty()).then_some(rest);
         Run {
-            batches: Arc::from(batches),
-            damage,
-            bytes: chunk.bytes.len(),
-            next: chunk.next,
+            batches: Arc::from(opened.batches),
+            damage: opened.damage,
+            bytes,
+            next: rest.as_ref().map_or(chunk.next, |rest| rest.from),
+            rest,
             decoded: Vec::new().into_iter(),
             undecoded: 0,
         }
@@ -225,6 +231,9 @@ impl Owned {
         let run = self.run.take()?;
         self.buffered = self.buffered.saturating_sub(run.bytes);
         self.freed = true;
+        if let Some(rest) = run.rest {
+            self.ready.push_front(rest);
+        }
         match run.damage {
             Some(damage) => Some(damage),
             None => {
@@ -319,7 +328,7 @@ impl Owned {
 pub(super) mod tests {
     use log_core::Codec;
 
-    use super::super::record::tests::{batch, source};
+    use super::super::record::tests::{LIMITS, batch, source};
     use super::*;
 
     const NOW: Duration = Duration::from_secs(1);
@@ -340,7 +349,7 @@ pub(super) mod tests {
         loop {
             match owned.take_record(NOW) {
                 Found::Ready(record) => seen.push(record.offset),
-                Found::Closed(chunk) => owned.opened(Run::open(&chunk)),
+                Found::Closed(chunk) => owned.opened(Run::open(&chunk, LIMITS)),
                 Found::Stopped(stop) => panic!("{stop:?}"),
                 Found::Nothing => return seen,
             }
@@ -378,7 +387,7 @@ pub(super) mod tests {
         owned.fetched(chunk(&[(0, 3)]));
         let Found::Closed(closed) = owned.take_record(NOW) else { panic!("it is closed") };
         owned.fetched(Chunk { bytes: Bytes::new(), from: 3, next: 3 });
-        owned.opened(Run::open(&closed));
+        owned.opened(Run::open(&closed, LIMITS));
         assert_eq!(take_all(&mut owned), [0, 1, 2]);
     }
 
@@ -387,12 +396,37 @@ pub(super) mod tests {
         let mut owned = owned(&PositionV1::at(0), 100);
         owned.fetched(chunk(&[(0, 4), (4, 4)]));
         let Found::Closed(closed) = owned.take_record(NOW) else { panic!("it is closed") };
-        owned.opened(Run::open(&closed));
+        owned.opened(Run::open(&closed, LIMITS));
         assert!(matches!(owned.take_record(NOW), Found::Ready(record) if record.offset == 0));
         let Found::Ready(records) = owned.take_run(NOW) else { panic!("a run is left") };
         let seen: Vec<_> = records.iter().map(|record| record.unwrap().offset).collect();
         assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(owned.buffered(), 0);
+    }
+
+    #[test]
+    fn what_expands_is_opened_a_part_at_a_time() {
+        let mut bytes = Vec::new();
+        for at in 0..6 {
+            bytes.extend(batch(at * 50, 50, Codec::Zstd));
+        }
+        let chunk = Chunk { bytes: Bytes::from(bytes), from: 0, next: 310 };
+        let limits = OpenLimits { run_bytes: 1_000, ..LIMITS };
+        let mut owned = owned(&PositionV1::at(0), 1_000);
+        owned.fetched(chunk);
+        let mut seen = Vec::new();
+        loop {
+            match owned.take_run(NOW) {
+                Found::Closed(chunk) => owned.opened(Run::open(&chunk, limits)),
+                Found::Ready(records) => {
+                    seen.extend(records.iter().map(|record| record.unwrap().offset));
+                    assert!(records.batches.len() < 6, "not all at once");
+                }
+                _ => break,
+            }
+        }
+        assert!(seen.into_iter().eq(0..300));
+        assert_eq!((owned.buffered(), owned.tracker.frontier()), (0, 310));
     }
 
     #[test]
@@ -414,7 +448,7 @@ pub(super) mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         bad.bytes = Bytes::from(bytes);
         let mut owned = owned(&PositionV1::at(0), 100);
-        owned.opened(Run::open(&bad));
+        owned.opened(Run::open(&bad, LIMITS));
         for expected in [0, 1] {
             let found = owned.take_record(NOW);
             assert!(matches!(found, Found::Ready(record) if record.offset == expected));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::record::OpenLimits;
 use crate::error::{Error, Result};
 
 /// When what is handed over counts as done, and is committed.
@@ -60,6 +61,7 @@ pub(super) struct Settings {
     pub(super) max_ahead: u64,
     pub(super) prefetch_bytes: u32,
     pub(super) partition_bytes: u32,
+    pub(super) batch_max_expanded_bytes: u32,
     pub(super) fetch_wait: Duration,
     /// How long a commit is tried.
     pub(super) commit_timeout: Duration,
@@ -77,6 +79,7 @@ impl Default for Settings {
             max_ahead: 100_000,
             prefetch_bytes: 16 * 1024 * 1024,
             partition_bytes: 1024 * 1024,
+            batch_max_expanded_bytes: 256 * 1024 * 1024,
             fetch_wait: Duration::from_millis(500),
             commit_timeout: Duration::from_secs(30),
         }
@@ -84,6 +87,15 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// What is decompressed of a partition at a time is about as much as is fetched of it.
+    pub(super) fn open_limits(&self) -> OpenLimits {
+        let bytes = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+        OpenLimits {
+            batch_bytes: bytes(self.batch_max_expanded_bytes),
+            run_bytes: bytes(self.partition_bytes),
+        }
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         let every_zero = matches!(self.mode, CommitMode::Automatic { every } if every.is_zero());
         let timeouts = [self.session_timeout, self.drain_timeout, self.processing_timeout];

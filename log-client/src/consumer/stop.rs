@@ -115,7 +115,7 @@ mod tests {
     use super::super::partition::tests::chunk;
     use super::super::partition::{Owned, Run};
     use super::super::record::ConsumerRecord;
-    use super::super::record::tests::source;
+    use super::super::record::tests::{LIMITS, source};
     use super::super::settings::Settings;
     use super::super::state::{Next, Shared};
     use super::*;
@@ -146,7 +146,7 @@ mod tests {
             match state.next(NOW, Owned::take_record, span) {
                 Next::Found(record) => seen.push(record.offset),
                 Next::Closed(source, generation, chunk) => {
-                    state.owned(source, generation).unwrap().opened(Run::open(&chunk));
+                    state.owned(source, generation).unwrap().opened(Run::open(&chunk, LIMITS));
                 }
                 Next::Failed(error) => return (seen, Some(error)),
                 Next::Wait | Next::End => return (seen, None),
