@@ -294,17 +294,17 @@ impl Sender {
             let acks = self.config.acks;
             let head = ProduceHead { topic_id, partition, acks, expected_end: None }.encode();
             let (ticket, body) = (outbound.ticket, (head.as_slice(), &outbound.bytes));
+            let sender = Arc::clone(self);
+            let on_answer = move |answer| sender.on_answer((at, partition), ticket, answer);
             let sent = if acks == Acks::None {
-                connection.tell(PRODUCE, body)
+                connection.tell(PRODUCE, body, Box::new(on_answer))
             } else {
-                let sender = Arc::clone(self);
-                let on_answer = move |answer| sender.on_answer((at, partition), ticket, answer);
-                connection.request(PRODUCE, body, Box::new(on_answer))
+                connection.request(PRODUCE, body, Box::new(on_answer)).map(|()| false)
             };
             let lane = &mut self.line(state, at, partition).lane;
             let ended = match sent {
-                Ok(()) if acks == Acks::None => lane.told(ticket),
-                Ok(()) => {
+                Ok(true) => lane.answered(ticket, Answer::Told, now),
+                Ok(false) => {
                     state.in_flight += 1;
                     continue;
                 }
@@ -327,7 +327,7 @@ impl Sender {
         ticket: u64,
         answer: connection::Answer,
     ) {
-        let answer = understood(answer);
+        let answer = understood(answer, self.config.acks);
         let now = Instant::now();
         self.with_state(|state| {
             state.in_flight -= 1;
@@ -465,13 +465,14 @@ fn lines(state: &State) -> Vec<(usize, u32)> {
 }
 
 /// What the answer to a produce means.
-pub(crate) fn understood(answer: connection::Answer) -> Answer {
+fn understood(answer: connection::Answer, acks: Acks) -> Answer {
     let lost = |sent, why| Answer::Lost { sent, why };
     match answer {
         Err(failure) => lost(failure.sent, failure.error),
         Ok(reply) => match reply.accepted() {
             Err(Error::Refused(refusal)) => Answer::Refused(refusal),
             Err(why) => lost(true, why),
+            Ok(_) if acks == Acks::None => Answer::Told,
             Ok(body) => match Produced::decode(&body) {
                 Ok(produced) => Answer::Appended(produced),
                 Err(fault) => lost(true, fault.into()),

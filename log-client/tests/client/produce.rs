@@ -1,12 +1,14 @@
 //! Producing to a server that drops, delays, repeats, cuts and refuses.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use log_client::{Delivery, Error, Producer, ProducerConfig};
+use log_client::{Acks, Delivery, Error, Producer, ProducerConfig};
 use log_core::protocol::{ErrorCode, Refusal, RequestKind};
 use log_core::{Codec, Record};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use crate::fake_log::{FakeLog, TOPIC};
@@ -183,6 +185,48 @@ async fn a_full_buffer_holds_the_sender_back_until_there_is_room() {
     *gate.lock() = true;
     assert_eq!(timeout(Duration::from_secs(10), sending).await.unwrap().unwrap(), 1_000);
     assert!(numbers(&log).into_iter().eq(0..1_000));
+}
+
+#[tokio::test]
+async fn what_asks_for_no_answer_waits_in_the_buffer_until_the_socket_has_it() {
+    let (go_on, count) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (stalled, counted) = (Arc::clone(&go_on), Arc::clone(&count));
+    let (server, _) = serving(1, move |_, _| {
+        let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+        Some(if first { Act::Stall(Arc::clone(&stalled)) } else { Act::Ignore })
+    })
+    .await;
+    let client = hasty_client(&server).await;
+    let config = ProducerConfig {
+        acks: Acks::None,
+        buffer_max_bytes: 1024 * 1024,
+        batch_max_bytes: 64 * 1024,
+        ..ProducerConfig::default()
+    };
+    let producer = client.producer().with(config).build().unwrap();
+    let value = vec![7; 64 * 1024];
+    let record = [Record::new(&value)];
+    let mut sent = 0;
+    // More than any socket takes.
+    while sent < 1_000 {
+        let sending = producer.send_batch(TOPIC, Some(0), &record);
+        match timeout(Duration::from_millis(300), sending).await {
+            Ok(delivery) => drop(delivery.unwrap()),
+            Err(_) => break,
+        }
+        sent += 1;
+    }
+    assert!((10..1_000).contains(&sent), "{sent}");
+    let flushed = timeout(Duration::from_millis(100), producer.flush()).await;
+    assert!(flushed.is_err(), "it is not with the socket yet");
+    go_on.notify_one();
+    timeout(Duration::from_secs(10), producer.close()).await.unwrap().unwrap();
+    let arrived = async {
+        while count.load(Ordering::SeqCst) < sent {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), arrived).await.expect("nothing was dropped");
 }
 
 #[tokio::test]

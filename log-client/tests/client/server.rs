@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// The least that the server's frames may be: what tests send is far smaller.
@@ -30,6 +31,8 @@ pub(crate) enum Act {
     Refuse(Refusal),
     /// It is not answered.
     Ignore,
+    /// It is not answered, and nothing more of its connection is read until this is told.
+    Stall(Arc<Notify>),
     /// The connection is closed.
     Cut,
     /// Half of the answer is sent, then the connection is closed.
@@ -108,6 +111,10 @@ async fn carry_out(stream: &mut TcpStream, act: Act, correlation: u32) -> bool {
         Act::ReplyTwice(body) => accepted(body).repeat(2),
         Act::Refuse(refusal) => encode_refusal(refusal, correlation),
         Act::Ignore => return true,
+        Act::Stall(told) => {
+            told.notified().await;
+            return true;
+        }
         Act::Cut => return false,
         Act::CutInReply(body) => accepted(body)[..FRAME_HEAD_BYTES + body.len() / 2].to_vec(),
     };
