@@ -15,6 +15,7 @@ use super::committer::Tracker;
 use super::event::TopicPartition;
 use super::membership::PartitionId;
 use super::record::{ConsumerRecord, Damage, OpenBatch, OpenLimits, Records, Source, open_batches};
+use super::settings::CommitMode;
 use super::stop::Stop;
 
 /// Batches as they were fetched.
@@ -92,6 +93,8 @@ pub(super) struct Owned {
     pub(super) draining: bool,
     /// A commit of it is on its way.
     pub(super) committing: bool,
+    /// Records of it are done that are not handed over before their commit.
+    pub(super) withholds: bool,
     /// Not fetched before this.
     pub(super) not_before: Duration,
     ready: VecDeque<Chunk>,
@@ -124,6 +127,7 @@ impl Owned {
             halted: false,
             draining: false,
             committing: false,
+            withholds: false,
             not_before: Duration::ZERO,
             ready: VecDeque::new(),
             stop: None,
@@ -143,6 +147,12 @@ impl Owned {
 
     pub(super) fn buffered(&self) -> usize {
         self.buffered
+    }
+
+    /// What a release persists of what is done; none: what is committed stays as it is.
+    pub(super) fn to_release(&self, mode: CommitMode) -> Option<PositionV1> {
+        let releases = mode != CommitMode::Manual && !self.withholds;
+        releases.then(|| self.tracker.final_position())
     }
 
     /// Whether it has room for a fetch, and may be fetched.

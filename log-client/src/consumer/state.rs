@@ -176,9 +176,9 @@ impl State {
                 events.extend(self.drained(id));
             }
             Action::Expire(id, epoch) => {
+                let mode = self.settings.mode;
                 if let Some(owned) = self.granted(id, epoch) {
-                    let position = owned.tracker.final_position();
-                    let position = self.releases_position().then_some(position);
+                    let position = owned.to_release(mode);
                     events.push_back(Event::Drained(id, epoch, position));
                 }
             }
@@ -235,22 +235,16 @@ impl State {
         self.events.push(ConsumerEvent::Assigned { of, position });
     }
 
-    /// Whether the user's marks are persisted when a partition is given back.
-    fn releases_position(&self) -> bool {
-        self.settings.mode != CommitMode::Manual
-    }
-
     /// The event that a partition is drained, if it is.
     pub(super) fn drained(&self, id: PartitionId) -> Option<Event> {
         let owned = self.partitions.get(&id).filter(|owned| owned.draining)?;
-        let manual = !self.releases_position();
-        // The user may still commit what is done, as long as there is time.
-        let uncommitted = manual && owned.tracker.to_commit().is_some();
+        let position = owned.to_release(self.settings.mode);
+        // It may still be committed, as long as there is time.
+        let uncommitted = position.is_none() && owned.tracker.to_commit().is_some();
         let busy = owned.tracker.has_in_hand() || uncommitted;
         if owned.committing || busy && !self.closing {
             return None;
         }
-        let position = (!manual).then(|| owned.tracker.final_position());
         Some(Event::Drained(id, owned.epoch, position))
     }
 
@@ -385,5 +379,41 @@ impl State {
     pub(super) fn owned(&mut self, source: Source, generation: u64) -> Option<&mut Owned> {
         let owned = self.partitions.get_mut(&source.id)?;
         (owned.source == source && owned.generation == generation).then_some(owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use log_core::protocol::offsets::PositionV1;
+
+    use super::super::partition::Run;
+    use super::super::partition::tests::chunk;
+    use super::super::record::tests::{LIMITS, source};
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_is_committed_before_it_is_handed_over_is_released_only_as_far_as_it_was() {
+        let settings = Settings { mode: CommitMode::AtMostOnce, ..Settings::default() };
+        let shared = Shared::new(settings, None, None);
+        let mut state = shared.lock();
+        let id = source().id;
+        state.assign(Arc::from("orders"), id, 1, &PositionV1::at(0));
+        let owned = state.partitions.get_mut(&id).unwrap();
+        owned.opened(Run::open(&chunk(&[(0, 3)]), LIMITS));
+        let Found::Ready(records) = owned.take_run(NOW) else { panic!("a run is there") };
+        owned.withholds = true;
+        owned.draining = true;
+        state.finish(records.source, records.offsets, NOW).unwrap();
+        assert!(state.drained(id).is_none(), "its commit is still to come");
+        let owned = state.partitions.get_mut(&id).unwrap();
+        assert_eq!(owned.to_release(CommitMode::AtMostOnce), None, "when the time is up");
+        owned.tracker.committed(PositionV1::at(3));
+        assert!(matches!(state.drained(id), Some(Event::Drained(_, 1, None))));
+        state.partitions.get_mut(&id).unwrap().withholds = false;
+        let drained = state.drained(id);
+        let Some(Event::Drained(_, 1, Some(position))) = drained else { panic!("{drained:?}") };
+        assert_eq!(position, PositionV1::at(3));
     }
 }

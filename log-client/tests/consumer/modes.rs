@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use log_client::{CommitMode, Error};
 use log_core::StartFrom;
+use tokio::time::timeout;
 
-use super::world::{World, member, next, offsets};
+use super::world::{PATIENCE, World, member, next, offsets, settled};
 
 /// D10: what is committed is the next offset to read, however it is committed.
 #[tokio::test(flavor = "multi_thread")]
@@ -133,6 +134,33 @@ async fn at_most_once_commits_before_it_hands_over() {
     world.append("orders", 0, 1);
     let mut again = builder().build().await.unwrap();
     assert_eq!(next(&mut again).await.offset, 3);
+}
+
+/// What could not be committed is handed over once it can be.
+#[tokio::test(flavor = "multi_thread")]
+async fn at_most_once_loses_nothing_to_a_commit_that_fails() {
+    let mut world = World::new();
+    world.topic("orders", 1);
+    world.append("orders", 0, 3);
+    let client = world.client().await;
+    let builder = member(&client).commit(CommitMode::AtMostOnce);
+    let builder = builder.commit_timeout(Duration::from_millis(100));
+    let mut consumer = builder.build().await.unwrap();
+    settled(&[&consumer], 1).await;
+    // It is fetched meanwhile.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.stop();
+    assert!(consumer.next().await.is_err());
+    world.start();
+    let again = async {
+        loop {
+            if let Ok(record) = consumer.next().await {
+                return record.unwrap().offset;
+            }
+        }
+    };
+    assert_eq!(timeout(PATIENCE, again).await.unwrap(), 0);
+    assert_eq!(offsets(&mut consumer, 2).await, [1, 2]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
