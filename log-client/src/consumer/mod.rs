@@ -255,7 +255,8 @@ impl Consumer {
     /// partitions are given back, and the group left.
     ///
     /// # Errors
-    /// Why the membership had ended before, or the last commit failed.
+    /// Why the membership had ended before, or the last commit failed; `OutcomeUnknown` if nobody
+    /// has said that what was done last is committed.
     pub async fn close(self) -> Result<()> {
         self.leave(None).await
     }
@@ -292,7 +293,8 @@ impl Consumer {
             let patience = shared.settings.drain_timeout + shared.settings.session_timeout;
             // Whoever is not answered has gone all the same: the server finds out by itself.
             let left = timeout(patience, self.over()).await;
-            outcome = left.unwrap_or(Ok(())).and(outcome);
+            let released = shared.lock().unreleased.take().map_or(Ok(()), Err);
+            outcome = left.unwrap_or(Ok(())).and(outcome).and(released);
         }
         outcome
     }

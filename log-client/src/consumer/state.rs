@@ -62,6 +62,8 @@ pub(super) struct State {
     /// The membership is over; with a reason, if it was not asked for.
     pub(super) over: bool,
     pub(super) fatal: Option<Error>,
+    /// What was done last may not be committed, though the consumer was closed for that.
+    pub(super) unreleased: Option<Error>,
     /// The user wants no more records.
     pub(super) stopped: bool,
     /// The consumer is gone.
@@ -94,6 +96,7 @@ impl Shared {
             errors: VecDeque::new(),
             over: false,
             fatal: None,
+            unreleased: None,
             stopped: false,
             closed: false,
             closing: false,
@@ -189,12 +192,12 @@ impl State {
             }
             Action::Overdue => self.overdue = true,
             Action::Lose(id, epoch, reason) => {
-                if let Some(of) = self.remove(id, epoch) {
+                if let Some(of) = self.lose(id, epoch) {
                     self.events.push(ConsumerEvent::Lost { of, reason });
                 }
             }
             Action::Forced(id, epoch) => {
-                if let Some(of) = self.remove(id, epoch) {
+                if let Some(of) = self.lose(id, epoch) {
                     self.events.push(ConsumerEvent::Forced { of });
                 }
             }
@@ -212,6 +215,19 @@ impl State {
     fn remove(&mut self, id: PartitionId, epoch: u64) -> Option<TopicPartition> {
         self.granted(id, epoch)?;
         self.partitions.remove(&id).map(|owned| owned.named())
+    }
+
+    /// Removes a partition that was not released, or nobody knows whether it was.
+    fn lose(&mut self, id: PartitionId, epoch: u64) -> Option<TopicPartition> {
+        let (closing, mode) = (self.closing, self.settings.mode);
+        let owned = self.granted(id, epoch)?;
+        let releases = owned.to_release(mode).is_some() && owned.tracker.to_commit().is_some();
+        if closing && releases {
+            let of = format!("{}/{}", owned.topic, id.partition);
+            let why = format!("no release of {of} was confirmed: its last records may come again");
+            self.unreleased.get_or_insert(Error::unknown(why));
+        }
+        self.remove(id, epoch)
     }
 
     fn assign_grant(&mut self, grant: GrantV1) {

@@ -82,6 +82,30 @@ async fn d11_close_commits_nothing_that_the_user_did_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_close_tells_that_the_last_commit_was_not_confirmed() {
+    let mut world = World::new();
+    world.topic("orders", 1);
+    world.append("orders", 0, 10);
+    let client = world.client().await;
+    let every = Duration::from_secs(3_600);
+    let builder = || {
+        let quick = member(&client).drain_timeout(Duration::from_millis(500));
+        quick.commit(CommitMode::Automatic { every })
+    };
+    let mut consumer = builder().build().await.unwrap();
+    offsets(&mut consumer, 5).await;
+    world.stop();
+    let closed = consumer.close().await;
+    assert!(matches!(closed, Err(Error::OutcomeUnknown { .. })), "{closed:?}");
+    world.start();
+    let mut consumer = builder().build().await.unwrap();
+    offsets(&mut consumer, 5).await;
+    consumer.commit().await.unwrap();
+    world.stop();
+    consumer.close().await.expect("there was nothing to commit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_done_out_of_order_is_not_handed_over_again() {
     let world = World::new();
     world.topic("orders", 1);
