@@ -35,7 +35,7 @@ impl Default for ClientConfig {
             client_id: "log-client".to_owned(),
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(30),
-            keepalive: Duration::from_secs(30),
+            keepalive: Duration::from_secs(10),
             backoff: BackoffPolicy::default(),
             frame_max_bytes: 320 * 1024 * 1024,
         }

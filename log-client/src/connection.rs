@@ -163,6 +163,13 @@ impl Connection {
         self.0.shared.state.lock().over.is_some()
     }
 
+    /// Ends it, for all who share it: the server does not answer.
+    pub(crate) fn give_up(&self) {
+        let Shared { address, .. } = &*self.0.shared;
+        let silent = io::Error::new(io::ErrorKind::TimedOut, "the server does not answer");
+        self.0.shared.end(unreachable_at(address, &silent));
+    }
+
     /// Sends a request, its body in two pieces; `on_answer` is told the reply. It waits for nothing, and calls nothing
     /// back while it runs, so that it may be called under a lock that `on_answer` takes.
     ///

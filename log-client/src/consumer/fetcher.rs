@@ -156,7 +156,13 @@ async fn fetch(shared: Arc<Shared>, link: Arc<Link>, plan: Plan) -> usize {
             bytes
         };
         let taken = connection.ask_and_take(kind, &body, deadline, take_reply).await;
-        taken.map_err(|failed| failed.error)
+        taken.map_err(|failed| {
+            // Nobody may be at the other end any more; the next fetch must not go there, too.
+            if matches!(failed.error, Error::TimedOut { .. }) {
+                connection.give_up();
+            }
+            failed.error
+        })
     };
     fetched.await.unwrap_or_else(|error| {
         take(&shared, Fetched { asked, reply: Err(error) });
