@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use log_core::{Offset, Record};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use self::conditional::Conditional;
 use self::sender::{Put, Sender, Sent};
@@ -142,6 +142,7 @@ impl Producer {
         // On a runtime with one thread, replies are read while this gives way.
         tokio::task::coop::consume_budget().await;
         let sender = &self.0.sender;
+        let deadline = Instant::now() + sender.config.delivery_timeout;
         loop {
             match sender.put(topic, partition, sent)? {
                 Put::Done(delivery) => return Ok(delivery),
@@ -153,7 +154,7 @@ impl Producer {
                     if let Put::Done(delivery) = sender.put(topic, partition, sent)? {
                         return Ok(delivery);
                     }
-                    let waited = timeout(sender.config.delivery_timeout, room).await;
+                    let waited = timeout_at(deadline, room).await;
                     let what = || "room in the producer's buffer".to_owned();
                     waited.map_err(|_| Error::TimedOut { what: what() })?;
                 }

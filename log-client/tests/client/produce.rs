@@ -230,6 +230,34 @@ async fn what_asks_for_no_answer_waits_in_the_buffer_until_the_socket_has_it() {
 }
 
 #[tokio::test]
+async fn who_waits_for_room_waits_no_longer_than_the_delivery_may_take() {
+    let (server, _) = serving(1, |_, _| None).await;
+    let client = hasty_client(&server).await;
+    let config = ProducerConfig {
+        buffer_max_bytes: 2_000,
+        batch_max_bytes: 500,
+        linger: Duration::from_millis(100),
+        ..brief(Duration::from_millis(500))
+    };
+    let producer = client.producer().with(config).build().unwrap();
+    let small = {
+        let producer = producer.clone();
+        tokio::spawn(async move {
+            // Room comes and goes all the time, and is never enough for the large one.
+            loop {
+                drop(producer.send_to(TOPIC, 0, &Record::new(&[1; 300])).await.unwrap());
+            }
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let began = Instant::now();
+    let large = producer.send_to(TOPIC, 0, &Record::new(&[2; 1_900])).await;
+    small.abort();
+    assert!(matches!(large, Err(Error::TimedOut { .. })), "{large:?}");
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
 async fn dropping_the_producer_ends_every_delivery() {
     let (server, _) = serving(1, |_, _| Some(Act::Ignore)).await;
     let client = hasty_client(&server).await;
