@@ -32,6 +32,8 @@ struct Round {
 
 /// Commits until it is stopped.
 pub(super) async fn run(shared: Arc<Shared>, link: Arc<Link>) {
+    // Whoever waits is told even if this task is stopped in the middle.
+    let _teller = Teller(&shared);
     let every = match shared.settings.mode {
         CommitMode::Automatic { every } => every,
         _ => Duration::from_secs(3600),
@@ -42,7 +44,9 @@ pub(super) async fn run(shared: Arc<Shared>, link: Arc<Link>) {
             () = shared.commit.notified() => {}
             () = sleep_until(next) => {}
         }
-        let waiters = std::mem::take(&mut shared.lock().commit_waiters);
+        let Some(waiters) = shared.lock().commit_waiters.as_mut().map(std::mem::take) else {
+            return;
+        };
         let due = next <= Instant::now();
         if due {
             next = Instant::now() + every;
@@ -51,6 +55,16 @@ pub(super) async fn run(shared: Arc<Shared>, link: Arc<Link>) {
         if asked || due && matches!(shared.settings.mode, CommitMode::Automatic { .. }) {
             commit(&shared, &link, waiters).await;
         }
+    }
+}
+
+/// Answers those who wait for a commit that will not begin.
+struct Teller<'a>(&'a Shared);
+
+impl Drop for Teller<'_> {
+    fn drop(&mut self) {
+        let waiters = self.0.lock().commit_waiters.take();
+        drop(waiters);
     }
 }
 

@@ -64,10 +64,8 @@ impl ConsumerHandle {
         let (tell, told) = oneshot::channel();
         {
             let mut state = self.shared.lock();
-            if state.closed {
-                return Err(Error::Closed { what: "the consumer" });
-            }
-            state.commit_waiters.push(tell);
+            let waiters = state.commit_waiters.as_mut();
+            waiters.ok_or(Error::Closed { what: "the consumer" })?.push(tell);
         }
         self.shared.commit.notify_one();
         told.await.unwrap_or(Err(Error::Closed { what: "the consumer" }))

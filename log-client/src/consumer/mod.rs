@@ -52,7 +52,7 @@ pub use record::{ConsumerHeader, ConsumerRecord, Records, RecordsIter};
 pub use settings::{CommitMode, OnCorrupt, OutOfRange};
 
 use crate::client::Client;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use membership::Event;
 use partition::{Found, Owned, Run};
 use record::Source;
@@ -319,13 +319,11 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        let waiters = {
+        {
             let mut state = self.handle.shared.lock();
             state.closed = true;
-            std::mem::take(&mut state.commit_waiters)
-        };
-        for waiter in waiters {
-            drop(waiter.send(Err(Error::Closed { what: "the consumer" })));
+            // Whoever waits is told by that.
+            state.commit_waiters = None;
         }
         self.handle.shared.wake_all();
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::record::OpenLimits;
+use crate::config::DURATION_MAX;
 use crate::error::{Error, Result};
 
 /// When what is handed over counts as done, and is committed.
@@ -97,12 +98,18 @@ impl Settings {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        let every_zero = matches!(self.mode, CommitMode::Automatic { every } if every.is_zero());
+        let every = match self.mode {
+            CommitMode::Automatic { every } => every,
+            _ => DURATION_MAX,
+        };
         let timeouts = [self.session_timeout, self.drain_timeout, self.processing_timeout];
-        let wrong = if every_zero {
+        let longest = timeouts.into_iter().chain([every, self.commit_timeout, self.fetch_wait]);
+        let wrong = if every.is_zero() {
             "the time between commits must be longer than zero"
         } else if timeouts.iter().any(|timeout| timeout.is_zero()) {
             "session, drain and processing timeout must be longer than zero"
+        } else if longest.max() > Some(DURATION_MAX) {
+            "times are a year at most"
         } else if self.max_ahead == 0 {
             "max_ahead must be one at least"
         } else if self.partition_bytes == 0 || self.prefetch_bytes < self.partition_bytes {

@@ -77,8 +77,8 @@ pub(super) struct State {
     /// A partition has room again.
     pub(super) wake_fetch: bool,
     assignments: u64,
-    /// Who waits for a commit that has not begun.
-    pub(super) commit_waiters: Vec<oneshot::Sender<Result<()>>>,
+    /// Who waits for a commit that has not begun; none if nobody would answer.
+    pub(super) commit_waiters: Option<Vec<oneshot::Sender<Result<()>>>>,
 }
 
 impl Shared {
@@ -105,7 +105,7 @@ impl Shared {
             turn: None,
             wake_fetch: false,
             assignments: 0,
-            commit_waiters: Vec::new(),
+            commit_waiters: Some(Vec::new()),
         };
         Arc::new(Shared {
             state: Mutex::new(state),

@@ -201,6 +201,9 @@ async fn nonsense_is_refused_before_anything_is_sent() {
         member(&client).member_id(""),
         member(&client).session_timeout(Duration::ZERO),
         member(&client).commit(CommitMode::Automatic { every: Duration::ZERO }),
+        member(&client).commit(CommitMode::Automatic { every: Duration::MAX }),
+        member(&client).drain_timeout(Duration::MAX),
+        member(&client).commit_timeout(Duration::MAX),
         member(&client).max_ahead(0),
         member(&client).prefetch(2, 1),
         client
