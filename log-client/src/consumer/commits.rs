@@ -160,7 +160,8 @@ fn settle(
             }
             state.check_drained(source.id, now);
         }
-        suspect |= reply.is_err_and(|error| matches!(error, Error::Refused(_)));
+        suspect |= reply
+            .is_err_and(|error| matches!(error, Error::Refused(_) | Error::OutcomeUnknown { .. }));
         if suspect {
             state.on(Event::Suspect, now);
         }

@@ -56,7 +56,7 @@ impl ConsumerHandle {
     ///
     /// # Errors
     /// `Refused` if a part of it was: `StaleGrant` for a partition that was taken away. `TimedOut`,
-    /// `Unreachable`; `InvalidArgument` without a group; `Closed`.
+    /// `Unreachable`; `OutcomeUnknown` if it was sent; `InvalidArgument` without a group; `Closed`.
     pub async fn commit(&self) -> Result<()> {
         if self.shared.group.is_none() {
             return Err(Error::invalid("a consumer without a group has nowhere to commit to"));
