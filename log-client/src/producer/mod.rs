@@ -58,8 +58,8 @@ impl Producer {
     /// other. Waits for room in the buffer, not for the outcome: that is the [`Delivery`]'s.
     ///
     /// # Errors
-    /// `Refused` with `UnknownTopic`; `TimedOut` if there is no room in time; `InvalidArgument`;
-    /// `Closed`. The record was not sent then.
+    /// `Refused` with `UnknownTopic`; `TimedOut` if there is no room in time; `InvalidArgument`,
+    /// as for a record that is too large for the topic; `Closed`. The record was not sent then.
     pub async fn send(&self, topic: &str, record: &Record<'_>) -> Result<Delivery> {
         self.put(topic, None, Sent::One(record)).await
     }
@@ -143,10 +143,15 @@ impl Producer {
         tokio::task::coop::consume_budget().await;
         let sender = &self.0.sender;
         let deadline = Instant::now() + sender.config.delivery_timeout;
+        let mut looked = false;
         loop {
             match sender.put(topic, partition, sent)? {
                 Put::Done(delivery) => return Ok(delivery),
-                Put::UnknownTopic => sender.learn(&tasks::describe(sender, topic).await?)?,
+                Put::Illegal(error) if looked => return Err(error),
+                Put::UnknownTopic | Put::Illegal(_) => {
+                    sender.learn(&tasks::describe(sender, topic).await?)?;
+                    looked = true;
+                }
                 Put::Full => {
                     let mut room = std::pin::pin!(sender.room.notified());
                     room.as_mut().enable();

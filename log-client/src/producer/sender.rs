@@ -83,21 +83,24 @@ pub(crate) enum Put {
     Full,
     /// The topic must be looked at first.
     UnknownTopic,
+    /// The topic does not take it, unless it was changed meanwhile.
+    Illegal(Error),
 }
 
-impl Sent<'_> {
-    fn room(self) -> usize {
+impl<'a> Sent<'a> {
+    fn records(self) -> &'a [Record<'a>] {
         match self {
-            Sent::One(record) => room_for(record),
-            Sent::Whole(records) => records.iter().map(room_for).sum(),
+            Sent::One(record) => std::slice::from_ref(record),
+            Sent::Whole(records) => records,
         }
     }
 
-    fn key(&self) -> Option<&[u8]> {
-        match self {
-            Sent::One(record) => record.key,
-            Sent::Whole(records) => records.first().and_then(|record| record.key),
-        }
+    fn room(self) -> usize {
+        self.records().iter().map(room_for).sum()
+    }
+
+    fn key(self) -> Option<&'a [u8]> {
+        self.records().first().and_then(|record| record.key)
     }
 }
 
@@ -176,12 +179,21 @@ impl Sender {
             if state.buffered + room > self.config.buffer_max_bytes {
                 return Ok(Put::Full);
             }
-            let partition = state.topics[at].choose(asked, sent.key())?;
-            let delivery = match sent {
-                Sent::One(record) => self.gather(state, (at, partition), record, room),
-                Sent::Whole(records) => self.put_whole(state, (at, partition), records),
-            }?;
-            Ok(Put::Done(delivery))
+            let topic = &state.topics[at];
+            // None is longer than all of them: the usual batch needs no second look.
+            let long = topic.is_long(room);
+            let check = |one| topic.check(one, if long { room_for(one) } else { room });
+            if let Err(error) = sent.records().iter().try_for_each(check) {
+                return Ok(Put::Illegal(error));
+            }
+            let partition = topic.choose(asked, sent.key())?;
+            match sent {
+                // In a batch with others, what frames a record may be longer.
+                Sent::One(record) if !long => {
+                    self.gather(state, (at, partition), record, room).map(Put::Done)
+                }
+                _ => self.put_whole(state, (at, partition), sent.records()),
+            }
         })
     }
 
@@ -192,8 +204,8 @@ impl Sender {
         record: &Record<'_>,
         room: usize,
     ) -> Result<Delivery> {
-        let line = self.line(state, at, partition);
-        let full = line.gathering.is_full_for(room);
+        let most = self.config.batch_max_bytes.min(state.topics[at].batch_max_bytes());
+        let full = self.line(state, at, partition).gathering.is_full_for(room, most);
         if full {
             self.seal(state, at, partition);
         }
@@ -213,10 +225,13 @@ impl Sender {
         state: &mut State,
         (at, partition): (usize, u32),
         records: &[Record<'_>],
-    ) -> Result<Delivery> {
+    ) -> Result<Put> {
         let (time, now) = (self.clock.now(), Instant::now());
         let codec = self.config.codec;
         let batch = self.line(state, at, partition).gathering.whole(records, codec, time, now)?;
+        if let Err(error) = state.topics[at].check_batch(batch.bytes.len()) {
+            return Ok(Put::Illegal(error));
+        }
         // What was sent before goes before.
         self.seal(state, at, partition);
         state.buffered += batch.reserved;
@@ -224,7 +239,7 @@ impl Sender {
         self.line(state, at, partition).lane.push(batch);
         state.topics[at].turn(partition);
         self.advance(state, at, partition, now);
-        Ok(delivery)
+        Ok(Put::Done(delivery))
     }
 
     fn line<'a>(&self, state: &'a mut State, at: usize, partition: u32) -> &'a mut Line {
@@ -232,7 +247,7 @@ impl Sender {
         // Without answers nothing is known of what arrived, so nothing can be numbered.
         let identity = || (config.acks != Acks::None).then(Identity::random);
         state.topics[at].lines[partition as usize].get_or_insert_with(|| Line {
-            gathering: Accumulator::new(partition, config.codec, config.batch_max_bytes),
+            gathering: Accumulator::new(partition, config.codec),
             lane: Lane::new(
                 identity(),
                 config.in_flight_max,
