@@ -12,6 +12,7 @@ use log_core::protocol::{ErrorCode, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::event::ConsumerEvent;
 use super::membership::{Event, PartitionId};
 use super::record::Source;
 use super::settings::CommitMode;
@@ -39,6 +40,7 @@ pub(super) async fn run(shared: Arc<Shared>, link: Arc<Link>) {
         _ => Duration::from_secs(3600),
     };
     let mut next = Instant::now() + every;
+    let mut failing = false;
     loop {
         tokio::select! {
             () = shared.commit.notified() => {}
@@ -53,7 +55,17 @@ pub(super) async fn run(shared: Arc<Shared>, link: Arc<Link>) {
         }
         let asked = !waiters.is_empty();
         if asked || due && matches!(shared.settings.mode, CommitMode::Automatic { .. }) {
-            commit(&shared, &link, waiters).await;
+            let outcome = commit(&shared, &link, waiters).await;
+            // Whoever asked is told; nobody has asked for one that was due.
+            if let Err(error) = &outcome
+                && !asked
+                && !failing
+            {
+                let error = error.clone();
+                shared.lock().events.push(ConsumerEvent::CommitFailed { error });
+                shared.changed.notify_waiters();
+            }
+            failing = outcome.is_err();
         }
     }
 }
@@ -68,12 +80,17 @@ impl Drop for Teller<'_> {
     }
 }
 
-async fn commit(shared: &Shared, link: &Link, waiters: Vec<oneshot::Sender<Result<()>>>) {
+async fn commit(
+    shared: &Shared,
+    link: &Link,
+    waiters: Vec<oneshot::Sender<Result<()>>>,
+) -> Result<()> {
     let outcome = commit_all(shared, link).await;
     for waiter in waiters {
         // Who has gone wants no answer.
         drop(waiter.send(outcome.clone()));
     }
+    outcome
 }
 
 /// Commits what is done, so many partitions at a time.

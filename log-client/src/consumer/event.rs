@@ -7,6 +7,7 @@ use std::time::Duration;
 use log_core::{Offset, OffsetRange};
 
 use super::membership::LostReason;
+use crate::error::Error;
 
 /// The most events that wait to be asked for; the oldest go first.
 const EVENTS_MAX: usize = 1_000;
@@ -69,6 +70,12 @@ pub enum ConsumerEvent {
     Forced {
         /// Which.
         of: TopicPartition,
+    },
+    /// What is done could not be committed when it was due; it is tried again. Told once, until a
+    /// commit succeeds.
+    CommitFailed {
+        /// Why.
+        error: Error,
     },
     /// Records were left out.
     Skipped {

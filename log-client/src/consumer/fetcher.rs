@@ -11,7 +11,7 @@ use bytes::Bytes;
 use log_core::OffsetRange;
 use log_core::protocol::fetch::{
     FETCH_PARTITIONS_MAX, FETCH_VERSION, FetchPartition, FetchReply, FetchRequest,
-    FetchedPartition, GroupReader,
+    FetchedPartition, GroupReader, REPLY_ENTRY_BYTES,
 };
 use log_core::protocol::{self, ErrorCode, Refusal, RequestKind};
 use tokio::task::{JoinSet, yield_now};
@@ -36,6 +36,9 @@ const REFUSED_WAIT: Duration = Duration::from_millis(100);
 const GONE_WAIT: Duration = Duration::from_secs(1);
 /// Less than this in a reply is no backlog: what counts is how soon it is seen.
 const FEW_BYTES: usize = 16 * 1024;
+
+/// More than a reply holds beside partitions and batches.
+const REPLY_AROUND_BYTES: usize = 1024;
 
 /// What a fetch asks for, and of which generation of each partition.
 struct Plan {
@@ -129,8 +132,11 @@ fn plan(state: &mut State, shared: &Shared, first: bool, now: Duration) -> Optio
         return None;
     }
     let wait = if first { settings.fetch_wait } else { settings.fetch_wait.min(SECOND_WAIT) };
+    // A longer reply would be refused here, again and again.
+    let around = REPLY_AROUND_BYTES + partitions.len() * REPLY_ENTRY_BYTES;
+    let fits = settings.frame_max_bytes.saturating_sub(around).max(1);
     let request = FetchRequest {
-        max_bytes: u32::try_from(room).unwrap_or(u32::MAX),
+        max_bytes: u32::try_from(room.min(fits)).unwrap_or(u32::MAX),
         min_bytes: 1,
         max_wait: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
         reader,
@@ -184,6 +190,7 @@ fn take(shared: &Shared, fetched: Fetched) {
         }
         match fetched.reply {
             Ok(reply) => {
+                state.fetch_fails = false;
                 for partition in reply.partitions {
                     let id = PartitionId {
                         topic_id: partition.topic_id,
@@ -207,6 +214,8 @@ fn take(shared: &Shared, fetched: Fetched) {
                 let useless = [ErrorCode::UnsupportedRequest, ErrorCode::UnsupportedVersion];
                 if error.code().is_some_and(|code| useless.contains(&code)) {
                     state.fatal = Some(error);
+                } else if is_told(&error) && !std::mem::replace(&mut state.fetch_fails, true) {
+                    state.errors.push_back(error);
                 }
             }
         }
@@ -219,6 +228,21 @@ fn take(shared: &Shared, fetched: Fetched) {
     }
     shared.ready.notify_one();
     shared.changed.notify_waiters();
+}
+
+/// Whether a failed fetch is for the user to know: it may well fail again, and it is not the
+/// membership that is in doubt.
+fn is_told(error: &Error) -> bool {
+    use ErrorCode::{Fenced, StaleGrant, UnknownGroup, UnknownMember};
+    match error {
+        Error::Refused(refusal) => {
+            let of_group = [Fenced, StaleGrant, UnknownGroup, UnknownMember];
+            let code = refusal.error_code();
+            !refusal.is_retriable() && !code.is_some_and(|code| of_group.contains(&code))
+        }
+        Error::Protocol(_) => true,
+        _ => false,
+    }
 }
 
 /// Takes what a fetch says of one partition; returns whether the membership is in doubt.
@@ -265,6 +289,7 @@ fn take_partition(
             {
                 let (of, reason) = (owned.named(), LostReason::Taken);
                 state.events.push(ConsumerEvent::Lost { of, reason });
+                state.errors.push_back(Error::Refused(refusal));
             }
             true
         }

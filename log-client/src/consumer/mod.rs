@@ -125,8 +125,9 @@ impl Consumer {
     ///
     /// # Errors
     /// `Refused`: `Fenced` if another process has taken over this member's id, for good;
-    /// `OffsetOutOfRange` and `Corrupt`, of a partition that stands still then. `Protocol`. At most
-    /// once: why the commit failed; it is made again by the next call.
+    /// `OffsetOutOfRange` and `Corrupt`, of a partition that stands still then; `StaleTopic`
+    /// of an assigned one that is gone. `Protocol`, or another refusal of what is fetched: told once,
+    /// and tried on. At most once: why the commit failed; it is made again by the next call.
     pub async fn next(&mut self) -> Result<Option<ConsumerRecord>> {
         if self.handle.shared.settings.mode != CommitMode::AtMostOnce {
             let span = |record: &ConsumerRecord| {

@@ -64,6 +64,8 @@ pub(super) struct Settings {
     pub(super) partition_bytes: u32,
     pub(super) batch_max_expanded_bytes: u32,
     pub(super) fetch_wait: Duration,
+    /// The most bytes of a frame, as the client takes them.
+    pub(super) frame_max_bytes: usize,
     /// How long a commit is tried.
     pub(super) commit_timeout: Duration,
 }
@@ -82,6 +84,7 @@ impl Default for Settings {
             partition_bytes: 1024 * 1024,
             batch_max_expanded_bytes: 256 * 1024 * 1024,
             fetch_wait: Duration::from_millis(500),
+            frame_max_bytes: usize::MAX,
             commit_timeout: Duration::from_secs(30),
         }
     }

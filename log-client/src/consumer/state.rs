@@ -59,6 +59,8 @@ pub(super) struct State {
     pub(super) events: Events,
     /// Errors of partitions, each to be told once.
     pub(super) errors: VecDeque<Error>,
+    /// The server's answers to fetches can't be used, which was told.
+    pub(super) fetch_fails: bool,
     /// The membership is over; with a reason, if it was not asked for.
     pub(super) over: bool,
     pub(super) fatal: Option<Error>,
@@ -94,6 +96,7 @@ impl Shared {
             outbox: Vec::new(),
             events: Events::default(),
             errors: VecDeque::new(),
+            fetch_fails: false,
             over: false,
             fatal: None,
             unreleased: None,

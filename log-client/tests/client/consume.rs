@@ -3,9 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use log_client::{Client, ClientConfig, Error};
+use log_core::StartFrom;
+use log_core::protocol::fetch::FetchRequest;
 use log_core::protocol::{ErrorCode, Refusal, RequestKind};
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
+use crate::fake_log::{FakeLog, TOPIC};
 use crate::hasty_client;
 use crate::server::{Act, ScriptedServer};
 
@@ -29,4 +35,26 @@ async fn a_member_that_is_not_answered_tries_again_over_another_connection() {
     assert_eq!(built.unwrap_err().code(), Some(ErrorCode::IllegalName));
     let joins = joins.lock();
     assert!(joins.len() == 2 && joins[0] != joins[1], "{joins:?}");
+}
+
+#[tokio::test]
+async fn answers_to_fetches_that_cannot_be_used_are_told_once() {
+    let server = ScriptedServer::start(|asked| match RequestKind::from_number(asked.kind) {
+        Some(RequestKind::Fetch) => {
+            let request = FetchRequest::decode(&asked.body).unwrap();
+            assert!(request.max_bytes < 100_000, "it fits into a frame: {}", request.max_bytes);
+            Act::Reply(Bytes::from_static(b"garbled"))
+        }
+        _ => FakeLog::new(1).answer(&asked),
+    });
+    let server = server.await;
+    let config =
+        ClientConfig { frame_max_bytes: 100_000, ..ClientConfig::at(server.address.to_string()) };
+    let client = Client::with(config).await.unwrap();
+    let at = [(TOPIC, 0, StartFrom::Offset(0))];
+    let mut consumer = client.consumer().assign(at).build().await.unwrap();
+    let told = timeout(Duration::from_secs(5), consumer.next()).await.unwrap();
+    assert!(matches!(told, Err(Error::Protocol(_))), "{told:?}");
+    let more = timeout(Duration::from_millis(500), consumer.next()).await;
+    assert!(more.is_err(), "{more:?}");
 }
