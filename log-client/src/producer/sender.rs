@@ -4,7 +4,7 @@
 //! `state` is taken before a connection's own lock, and never held over an `.await`; outcomes are
 //! told after it was let go.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use log_core::clock::{Clock, SystemClock};
@@ -57,8 +57,8 @@ struct State {
     buffered: usize,
     /// Produces of this connection without an answer.
     in_flight: usize,
-    /// Whether a batch had to wait for the server's limit of them.
-    throttled: bool,
+    /// The lines that wait for the server's limit of them, in turn.
+    throttled: VecDeque<(usize, u32)>,
     connection: Option<Connection>,
     /// When the timer's task looks next.
     planned: Instant,
@@ -104,6 +104,14 @@ impl<'a> Sent<'a> {
     }
 }
 
+impl State {
+    /// Whether one more produce may wait for its answer.
+    fn has_slot(&self, connection: &Connection) -> bool {
+        let most = connection.hello().produce_in_flight_max.max(1);
+        self.in_flight < usize::try_from(most).unwrap_or(usize::MAX)
+    }
+}
+
 impl Sender {
     pub(crate) fn new(config: ProducerConfig, link: Arc<Link>, control: Arc<Link>) -> Sender {
         let state = State {
@@ -111,7 +119,7 @@ impl Sender {
             topics: Vec::new(),
             buffered: 0,
             in_flight: 0,
-            throttled: false,
+            throttled: VecDeque::new(),
             connection: None,
             planned: Instant::now(),
             closed: false,
@@ -254,6 +262,7 @@ impl Sender {
                 config.delivery_timeout,
                 Backoff::new(self.link.config().backoff),
             ),
+            throttled: false,
         })
     }
 
@@ -298,9 +307,11 @@ impl Sender {
                 state.connection = None;
                 break;
             }
-            let most = connection.hello().produce_in_flight_max.max(1);
-            if state.in_flight >= usize::try_from(most).unwrap_or(usize::MAX) {
-                state.throttled = true;
+            if !state.has_slot(&connection) {
+                let line = self.line(state, at, partition);
+                if !std::mem::replace(&mut line.throttled, true) {
+                    state.throttled.push_back((at, partition));
+                }
                 return;
             }
             let topic_id = state.topics[at].id;
@@ -348,11 +359,23 @@ impl Sender {
             state.in_flight -= 1;
             let ended = self.line(state, at, partition).lane.answered(ticket, answer, now);
             state.ended.extend(ended);
+            // The slot goes to whoever has waited longest, and not back to who had it.
+            self.advance_throttled(state, now);
             self.advance(state, at, partition, now);
-            if std::mem::take(&mut state.throttled) {
-                self.advance_all(state, now);
-            }
         });
+    }
+
+    fn advance_throttled(self: &Arc<Self>, state: &mut State, now: Instant) {
+        // Whoever has more to send than there are slots waits behind the others then.
+        for _ in 0..state.throttled.len() {
+            let free = state.connection.as_ref().is_some_and(|one| state.has_slot(one));
+            if !free {
+                return;
+            }
+            let Some((at, partition)) = state.throttled.pop_front() else { return };
+            self.line(state, at, partition).throttled = false;
+            self.advance(state, at, partition, now);
+        }
     }
 
     fn advance_all(self: &Arc<Self>, state: &mut State, now: Instant) {

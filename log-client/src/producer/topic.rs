@@ -36,6 +36,8 @@ pub(crate) struct Topic {
 pub(crate) struct Line {
     pub(crate) gathering: Accumulator,
     pub(crate) lane: Lane,
+    /// Whether it waits for the server's limit of produces.
+    pub(crate) throttled: bool,
 }
 
 impl Line {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use log_client::{Acks, Delivery, Error, Producer, ProducerConfig};
+use log_core::protocol::produce::ProduceHead;
 use log_core::protocol::{ErrorCode, Refusal, RequestKind};
 use log_core::{Codec, Record};
 use parking_lot::Mutex;
@@ -227,6 +228,33 @@ async fn what_asks_for_no_answer_waits_in_the_buffer_until_the_socket_has_it() {
         }
     };
     timeout(Duration::from_secs(10), arrived).await.expect("nothing was dropped");
+}
+
+#[tokio::test]
+async fn partitions_take_turns_at_the_servers_limit() {
+    let (turns, mut log) = (Arc::new(Mutex::new(Vec::new())), FakeLog::new(3));
+    let seen = Arc::clone(&turns);
+    let server = ScriptedServer::limited(1, move |asked| {
+        if asked.kind == RequestKind::Produce.number() {
+            seen.lock().push(ProduceHead::decode(&asked.body).unwrap().0.partition);
+        }
+        log.answer(&asked)
+    });
+    let server = server.await;
+    let producer = hasty_client(&server).await.producer().build().unwrap();
+    producer.send_and_wait(TOPIC, &Record::new(b"1")).await.unwrap();
+    turns.lock().clear();
+    for _ in 0..10 {
+        for partition in 0..3 {
+            drop(producer.send_batch(TOPIC, Some(partition), &[Record::new(b"2")]).await.unwrap());
+        }
+    }
+    producer.flush().await.unwrap();
+    let turns = turns.lock();
+    assert_eq!(turns.len(), 30);
+    for window in turns[..24].windows(6) {
+        assert!((0..3).all(|partition| window.contains(&partition)), "{turns:?}");
+    }
 }
 
 #[tokio::test]
