@@ -103,7 +103,11 @@ async fn commit_all(shared: &Shared, link: &Link) -> Result<()> {
             return refused.map_or(Ok(()), |refusal| Err(Error::Refused(refusal)));
         };
         let last = round.sources.last().map(|source| source.id);
-        let reply = link.call(&round.call, deadline).await;
+        let (reply, asked) = (link.call(&round.call, deadline).await, round.sources.len());
+        let reply = reply.and_then(|reply| match reply.outcomes.len() {
+            told if told == asked => Ok(reply),
+            told => Err(Error::unknown(format!("{told} outcomes were told of {asked} commits"))),
+        });
         let (again, refusal) = settle(shared, round, reply.as_ref());
         refused = refused.or(refusal);
         reply?;

@@ -98,17 +98,26 @@ pub enum ConsumerEvent {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Events(VecDeque<ConsumerEvent>);
+pub(super) struct Events {
+    waiting: VecDeque<ConsumerEvent>,
+    /// Whether one was added since this was asked.
+    news: bool,
+}
 
 impl Events {
     pub(super) fn push(&mut self, event: ConsumerEvent) {
-        if self.0.len() == EVENTS_MAX {
-            self.0.pop_front();
+        if self.waiting.len() == EVENTS_MAX {
+            self.waiting.pop_front();
         }
-        self.0.push_back(event);
+        self.waiting.push_back(event);
+        self.news = true;
+    }
+
+    pub(super) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
     }
 
     pub(super) fn pop(&mut self) -> Option<ConsumerEvent> {
-        self.0.pop_front()
+        self.waiting.pop_front()
     }
 }

@@ -181,10 +181,8 @@ fn take(shared: &Shared, fetched: Fetched) {
     let mut suspect = false;
     {
         let mut state = shared.lock();
-        for (source, _) in &fetched.asked {
-            if let Some(owned) = state.partitions.get_mut(&source.id)
-                && owned.source == *source
-            {
+        for (source, generation) in &fetched.asked {
+            if let Some(owned) = state.owned(*source, *generation) {
                 owned.fetching = false;
             }
         }

@@ -210,12 +210,15 @@ impl Consumer {
         let shared = &self.handle.shared;
         loop {
             let now = shared.now();
-            let (next, send, wake) = {
+            let (next, send, wake, news) = {
                 let mut state = shared.lock();
                 let send = state.user_is_back(now);
                 let next = state.next(now, &take, &span);
-                (next, send, std::mem::take(&mut state.wake_fetch))
+                (next, send, std::mem::take(&mut state.wake_fetch), state.events.take_news())
             };
+            if news {
+                shared.changed.notify_waiters();
+            }
             if send {
                 shared.session.notify_one();
             }

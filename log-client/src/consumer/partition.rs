@@ -193,6 +193,8 @@ impl Owned {
         self.stop = None;
         self.run = None;
         self.buffered = 0;
+        // What is under way is void; it must not keep a fetch from where reading goes on.
+        self.fetching = false;
         self.generation += 1;
         self.position = self.tracker.frontier();
     }
@@ -444,7 +446,9 @@ pub(super) mod tests {
         let mut owned = owned(&PositionV1::at(0), 100);
         owned.fetched(chunk(&[(0, 5)]));
         let before = owned.generation;
+        owned.fetching = true;
         owned.seek(2);
+        assert!(owned.wants_fetch(1 << 20, NOW), "whatever is on its way");
         assert!(owned.generation > before && owned.buffered() == 0);
         assert_eq!(owned.position, 2);
         owned.fetched(chunk(&[(0, 5)]));

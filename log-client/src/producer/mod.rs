@@ -103,7 +103,8 @@ impl Producer {
     /// last one that was read, say. It does not wait for what was sent before.
     ///
     /// # Errors
-    /// `Refused` with `EndConflict` tells where it ends; else as [`Producer::send_and_wait`].
+    /// `Refused` with `EndConflict` tells where it ends; with `StaleTopic`, that another topic has
+    /// the name now, which the next append goes to; else as [`Producer::send_and_wait`].
     pub async fn append_at(
         &self,
         topic: &str,

@@ -416,6 +416,13 @@ impl Sender {
         });
     }
 
+    /// # Errors
+    /// `Closed`, once it was.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        let closed = self.state.lock().closed;
+        if closed { Err(Error::Closed { what: "the producer" }) } else { Ok(()) }
+    }
+
     /// Whether batches can be sent.
     pub(crate) fn is_connected(&self) -> bool {
         self.state.lock().connection.as_ref().is_some_and(|connection| !connection.is_over())

@@ -323,6 +323,24 @@ async fn a_topic_made_anew_is_found_and_partitions_that_were_added_are_used() {
 }
 
 #[tokio::test]
+async fn a_conditional_append_is_never_made_to_another_topic_of_that_name_nor_after_the_close() {
+    let (server, log) = serving(1, |_, _| None).await;
+    let client = hasty_client(&server).await;
+    let producer = client.producer().build().unwrap();
+    let records = [Record::new(b"1")];
+    producer.append_at(TOPIC, 0, &records, 0).await.unwrap();
+    *log.lock() = FakeLog { topic_id: 2, ..FakeLog::new(1) };
+    // What was read of the old one says nothing of where the new one ends.
+    let stale = producer.append_at(TOPIC, 0, &records, 0).await;
+    assert_eq!(stale.unwrap_err().code(), Some(ErrorCode::StaleTopic));
+    producer.append_at(TOPIC, 0, &records, 0).await.unwrap();
+    let clone = producer.clone();
+    producer.close().await.unwrap();
+    let late = clone.append_at(TOPIC, 0, &records, 1).await;
+    assert!(matches!(late, Err(Error::Closed { .. })), "{late:?}");
+}
+
+#[tokio::test]
 async fn a_conditional_append_is_made_once_and_a_conflict_is_told() {
     let mut count = 0;
     let (server, log) = serving(1, move |log, asked| {
