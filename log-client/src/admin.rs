@@ -1,7 +1,8 @@
 //! Admin: topics, groups, committed offsets and metrics, to look at and to change.
 //!
 //! A call that only reads, or that does no harm twice, is tried until it is answered or its time
-//! is up. Another one that was sent and not answered ends as `OutcomeUnknown`: look, then decide.
+//! is up. What may have changed something and was not answered ends as `OutcomeUnknown`: look, then
+//! decide.
 
 use std::sync::Arc;
 
@@ -119,7 +120,7 @@ impl Admin {
     /// Removes the records below `before`. Returns where the partition begins and ends then.
     ///
     /// # Errors
-    /// `Refused` with `UnknownTopic`, `UnknownPartition`, `OffsetOutOfRange`.
+    /// `Refused` with `UnknownTopic`, `UnknownPartition`, `OffsetOutOfRange`; `OutcomeUnknown`.
     pub async fn trim_partition(
         &self,
         topic: &str,
@@ -184,7 +185,7 @@ impl Admin {
     ///
     /// # Errors
     /// `Refused` with `UnknownTopic`, `UnknownPartition`, `OffsetWentBack`, `OffsetBeyondEnd`,
-    /// `GroupInUse`.
+    /// `GroupInUse`; `OutcomeUnknown`.
     pub async fn commit_offset(
         &self,
         group: &str,

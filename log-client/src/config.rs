@@ -8,6 +8,9 @@ use log_core::protocol::hello::CLIENT_ID_MAX_BYTES;
 use crate::backoff::BackoffPolicy;
 use crate::error::{Error, Result};
 
+/// The longest that any setting may be: deadlines are made of it, and clocks end somewhere.
+pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// How a client reaches its server, and how long it tries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
@@ -35,7 +38,7 @@ impl Default for ClientConfig {
             client_id: "log-client".to_owned(),
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(30),
-            keepalive: Duration::from_secs(30),
+            keepalive: Duration::from_secs(10),
             backoff: BackoffPolicy::default(),
             frame_max_bytes: 320 * 1024 * 1024,
         }
@@ -54,13 +57,15 @@ impl ClientConfig {
     /// # Errors
     /// `InvalidArgument`, naming the setting.
     pub fn check(&self) -> Result<()> {
-        let zero = |duration: Duration| duration.is_zero();
+        let timeouts = [self.connect_timeout, self.request_timeout, self.keepalive];
         let wrong = if self.client_id.len() > CLIENT_ID_MAX_BYTES {
             "client_id is longer than 200 bytes"
-        } else if zero(self.connect_timeout) || zero(self.request_timeout) || zero(self.keepalive) {
+        } else if timeouts.iter().any(Duration::is_zero) {
             "connect_timeout, request_timeout and keepalive must be longer than zero"
-        } else if zero(self.backoff.first) || self.backoff.most < self.backoff.first {
+        } else if self.backoff.first.is_zero() || self.backoff.most < self.backoff.first {
             "backoff.first must be longer than zero, and backoff.most at least as long"
+        } else if timeouts.into_iter().chain([self.backoff.most]).any(|one| one > DURATION_MAX) {
+            "connect_timeout, request_timeout, keepalive and backoff.most are a year at most"
         } else {
             return Ok(());
         };
@@ -79,5 +84,7 @@ mod tests {
         assert!(matches!(long.check(), Err(Error::InvalidArgument { .. })));
         let hasty = ClientConfig { request_timeout: Duration::ZERO, ..ClientConfig::default() };
         assert!(matches!(hasty.check(), Err(Error::InvalidArgument { .. })));
+        let endless = ClientConfig { keepalive: Duration::MAX, ..ClientConfig::default() };
+        assert!(matches!(endless.check(), Err(Error::InvalidArgument { .. })));
     }
 }

@@ -6,7 +6,7 @@
 
 mod driver;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
@@ -86,6 +86,8 @@ struct Shared {
 struct State {
     outgoing: Outgoing,
     pending: HashMap<u32, Pending>,
+    /// Without a reply, and not all with the socket yet; in the order in which they were made.
+    telling: VecDeque<Pending>,
     next_correlation: u32,
     /// Bytes that the socket has taken, and that were put out at all.
     written: u64,
@@ -93,6 +95,21 @@ struct State {
     /// The most bytes that may follow a frame's length.
     frame_max_bytes: usize,
     over: Option<Error>,
+}
+
+/// What a request waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    Answered,
+    /// The socket has all of it; if that is so at once, its callback is not called.
+    Written,
+}
+
+/// A request that was put out.
+struct Sent {
+    correlation: u32,
+    /// Whether the socket has all of it.
+    written: bool,
 }
 
 struct Pending {
@@ -146,6 +163,13 @@ impl Connection {
         self.0.shared.state.lock().over.is_some()
     }
 
+    /// Ends it, for all who share it: the server does not answer.
+    pub(crate) fn give_up(&self) {
+        let Shared { address, .. } = &*self.0.shared;
+        let silent = io::Error::new(io::ErrorKind::TimedOut, "the server does not answer");
+        self.0.shared.end(unreachable_at(address, &silent));
+    }
+
     /// Sends a request, its body in two pieces; `on_answer` is told the reply. It waits for nothing, and calls nothing
     /// back while it runs, so that it may be called under a lock that `on_answer` takes.
     ///
@@ -158,15 +182,21 @@ impl Connection {
         body: (&[u8], &Bytes),
         on_answer: OnAnswer,
     ) -> Result<()> {
-        self.0.shared.send(kind, body, Some(on_answer)).map(drop)
+        self.0.shared.send(kind, body, Until::Answered, on_answer).map(drop)
     }
 
-    /// Sends a request that has no reply.
+    /// Sends a request that has no reply; returns whether the socket has all of it. If not,
+    /// `on_written` is told once that is so, with an empty reply, under the rules of `request`.
     ///
     /// # Errors
     /// As [`Connection::request`].
-    pub(crate) fn tell(&self, kind: (u16, u16), body: (&[u8], &Bytes)) -> Result<()> {
-        self.0.shared.send(kind, body, None).map(drop)
+    pub(crate) fn tell(
+        &self,
+        kind: (u16, u16),
+        body: (&[u8], &Bytes),
+        on_written: OnAnswer,
+    ) -> Result<bool> {
+        self.0.shared.send(kind, body, Until::Written, on_written).map(|sent| sent.written)
     }
 
     /// Sends a request and waits for the body of its reply.
@@ -249,8 +279,9 @@ impl Shared {
         &self,
         (kind, version): (u16, u16),
         (first, rest): (&[u8], &Bytes),
-        on_answer: Option<OnAnswer>,
-    ) -> Result<u32> {
+        until: Until,
+        on_answer: OnAnswer,
+    ) -> Result<Sent> {
         let length = first.len() + rest.len();
         let mut state = self.state.lock();
         if let Some(error) = &state.over {
@@ -266,8 +297,10 @@ impl Shared {
         }
         let correlation = state.free_correlation();
         let ends = state.put + (FRAME_HEAD_BYTES + length) as u64;
-        if let Some(on_answer) = on_answer {
-            state.pending.insert(correlation, Pending { ends, on_answer });
+        let pending = Pending { ends, on_answer };
+        match until {
+            Until::Answered => drop(state.pending.insert(correlation, pending)),
+            Until::Written => state.telling.push_back(pending),
         }
         let idle = state.outgoing.is_empty();
         state.put_out(&RequestHead { kind, version, correlation }.encode(length));
@@ -279,9 +312,15 @@ impl Shared {
             state.outgoing.put_shared(Bytes::clone(rest));
         }
         // If others wait, the task is at it already.
+        let mut written = false;
         if idle {
             let outcome = self.write(&mut state);
             let unfinished = !state.outgoing.is_empty();
+            written = state.written >= ends;
+            if written && until == Until::Written {
+                // Those before it were told when the socket had taken them.
+                state.telling.pop_back();
+            }
             drop(state);
             match outcome {
                 Err(error) => self.end(unreachable_at(&self.address, &error)),
@@ -289,7 +328,7 @@ impl Shared {
                 Ok(()) => {}
             }
         }
-        Ok(correlation)
+        Ok(Sent { correlation, written })
     }
 
     /// Writes what waits, as far as the socket takes it.
@@ -342,8 +381,8 @@ impl Shared {
             drop(tell.send(taken));
         });
         let unsent = |error| Failure { sent: false, error };
-        let correlation = self.send(kind, (&[], body), Some(on_answer)).map_err(unsent)?;
-        let _forget = Forget(self, correlation);
+        let sent = self.send(kind, (&[], body), Until::Answered, on_answer).map_err(unsent)?;
+        let _forget = Forget(self, sent.correlation);
         match timeout_at(deadline, told).await {
             Ok(Ok(taken)) => taken,
             // The task never drops a request without an answer, unless its runtime is shut down.
@@ -371,6 +410,13 @@ impl State {
     fn put_out(&mut self, bytes: &[u8]) {
         self.put += bytes.len() as u64;
         self.outgoing.put(bytes);
+    }
+
+    /// Takes those out that wait until they are written, and are.
+    fn take_written(&mut self) -> Vec<Pending> {
+        let written = self.written;
+        let count = self.telling.partition_point(|pending| pending.ends <= written);
+        self.telling.drain(..count).collect()
     }
 
     fn free_correlation(&mut self) -> u32 {

@@ -17,8 +17,10 @@ use crate::error::{Error, Result};
 /// When a request may be made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Whenever there was no answer: twice does what once does.
+    /// Whenever there was no answer: it only reads.
     Always,
+    /// Whenever there was no answer: twice does what once does. What was sent may be done.
+    Harmless,
     /// Only if the server surely has not acted on it.
     IfUnsent,
 }
@@ -33,15 +35,15 @@ impl Repeat {
             | RequestKind::ResolveOffset
             | RequestKind::ListTopics
             | RequestKind::DescribeTopic
-            | RequestKind::TrimPartition
+            | RequestKind::DescribeGroup
+            | RequestKind::ListGroups
+            | RequestKind::FetchOffsets => Repeat::Always,
+            RequestKind::TrimPartition
             | RequestKind::JoinGroup
             | RequestKind::Heartbeat
             | RequestKind::LeaveGroup
             | RequestKind::ReleasePartition
-            | RequestKind::DescribeGroup
-            | RequestKind::ListGroups
-            | RequestKind::CommitOffsets
-            | RequestKind::FetchOffsets => Repeat::Always,
+            | RequestKind::CommitOffsets => Repeat::Harmless,
             _ => Repeat::IfUnsent,
         }
     }
@@ -147,7 +149,7 @@ impl Link {
     ) -> Result<C::Reply> {
         let body = Bytes::from(codec::encode(call));
         let reply = self.ask((C::KIND.number(), C::VERSION), &body, repeat, deadline).await?;
-        Ok(protocol::decode_body(&reply)?)
+        protocol::decode_body(&reply).map_err(|fault| repeat.failed(true, fault.into()))
     }
 
     /// A request, given as its body, made again as `repeat` allows; returns the reply's body.
@@ -162,33 +164,42 @@ impl Link {
         deadline: Instant,
     ) -> Result<Bytes> {
         let mut waits = Backoff::new(self.config.backoff);
+        let mut maybe_done = false;
         loop {
-            let connection = self.connection(deadline).await?;
-            let failure = match connection.ask(kind, body, deadline).await {
+            let connection = self.connection(deadline).await;
+            let connection = connection.map_err(|error| repeat.failed(maybe_done, error))?;
+            let Failure { sent, error } = match connection.ask(kind, body, deadline).await {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
             // A lost connection is let go before the next one is made.
             drop(connection);
-            let error = after(failure, repeat)?;
+            let refused = matches!(error, Error::Refused(_));
+            maybe_done |= sent && !refused;
             let wait = waits.next_wait();
-            if Instant::now() + wait >= deadline {
-                return Err(error);
+            if !repeat.allows(maybe_done, &error) || Instant::now() + wait >= deadline {
+                return Err(repeat.failed(maybe_done, error));
             }
             sleep(wait).await;
         }
     }
 }
 
-/// What a failed attempt means: `Ok` with the reason if it may be made again, else what to tell.
-fn after(failure: Failure, repeat: Repeat) -> Result<Error> {
-    let Failure { sent, error } = failure;
-    match error {
-        Error::Refused(refusal) if refusal.is_retriable() => Ok(refusal.into()),
-        Error::Refused(refusal) => Err(refusal.into()),
-        error if sent && repeat == Repeat::IfUnsent => Err(Error::unknown(error.to_string())),
-        error @ (Error::Unreachable { .. } | Error::Closed { what: "the connection" }) => Ok(error),
-        error => Err(error),
+impl Repeat {
+    /// Whether a failed attempt may be made again.
+    fn allows(self, maybe_done: bool, error: &Error) -> bool {
+        match error {
+            Error::Refused(refusal) => refusal.is_retriable(),
+            Error::Unreachable { .. } | Error::Closed { what: "the connection" } => {
+                !maybe_done || self != Repeat::IfUnsent
+            }
+            _ => false,
+        }
+    }
+
+    /// What to tell of a call that has failed at last.
+    fn failed(self, maybe_done: bool, error: Error) -> Error {
+        if maybe_done && self != Repeat::Always { Error::unknown(error.to_string()) } else { error }
     }
 }
 
@@ -200,17 +211,18 @@ mod tests {
 
     #[test]
     fn only_what_is_harmless_is_made_again_once_it_was_sent() {
-        let lost = |sent| Failure {
-            sent,
-            error: Error::Unreachable { address: "a".to_owned(), why: "cut".to_owned() },
-        };
-        assert!(after(lost(true), Repeat::Always).is_ok());
-        assert!(after(lost(false), Repeat::IfUnsent).is_ok());
-        let told = after(lost(true), Repeat::IfUnsent);
-        assert!(matches!(told, Err(Error::OutcomeUnknown { .. })), "{told:?}");
-        let refused = |code| Failure { sent: true, error: Error::from(Refusal::new(code, "no")) };
-        assert!(after(refused(ErrorCode::Loading), Repeat::IfUnsent).is_ok());
-        assert!(after(refused(ErrorCode::TopicExists), Repeat::Always).is_err());
+        let lost = Error::Unreachable { address: "a".to_owned(), why: "cut".to_owned() };
+        let late = Error::TimedOut { what: "a reply".to_owned() };
+        let unknown = |error| matches!(error, Error::OutcomeUnknown { .. });
+        for repeat in [Repeat::Always, Repeat::Harmless, Repeat::IfUnsent] {
+            assert!(repeat.allows(false, &lost) && !repeat.allows(false, &late));
+            assert_eq!(repeat.allows(true, &lost), repeat != Repeat::IfUnsent);
+            assert!(!unknown(repeat.failed(false, late.clone())));
+            assert_eq!(unknown(repeat.failed(true, late.clone())), repeat != Repeat::Always);
+        }
+        let refused = |code| Error::from(Refusal::new(code, "no"));
+        assert!(Repeat::IfUnsent.allows(false, &refused(ErrorCode::Loading)));
+        assert!(!Repeat::Always.allows(false, &refused(ErrorCode::TopicExists)));
     }
 
     #[test]
@@ -220,6 +232,7 @@ mod tests {
             assert_eq!(Repeat::of(kind), Repeat::IfUnsent);
         }
         assert_eq!(Repeat::of(RequestKind::Produce), Repeat::IfUnsent);
+        assert_eq!(Repeat::of(RequestKind::TrimPartition), Repeat::Harmless);
         assert_eq!(Repeat::of(RequestKind::Fetch), Repeat::Always);
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use log_core::protocol::frame::ReplyHead;
 use log_core::protocol::metrics::MetricsV1;
-use log_core::protocol::{Call, FrameReader};
+use log_core::protocol::{Call, ErrorCode, FrameReader};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Failure, Reply, Shared, unreachable_at};
+use super::{Failure, Pending, Reply, Shared, Until, unreachable_at};
 use crate::config::ClientConfig;
 use crate::error::Error;
 
@@ -63,13 +63,22 @@ impl Driver<'_> {
                 }
                 ready = stream.writable(), if waiting => {
                     ready.map_err(|error| self.lost(&error))?;
-                    let mut state = self.shared.state.lock();
-                    self.shared.write(&mut state).map_err(|error| self.lost(&error))?;
+                    self.write()?;
                 }
                 () = self.shared.changed.notified() => {}
                 () = sleep_until(silent) => self.probe()?,
             }
         }
+    }
+
+    /// Writes what waits, and tells those who waited for that.
+    fn write(&self) -> Result<(), Error> {
+        let (outcome, written) = {
+            let mut state = self.shared.state.lock();
+            (self.shared.write(&mut state), state.take_written())
+        };
+        tell_written(written);
+        outcome.map_err(|error| self.lost(&error))
     }
 
     /// Takes what has come, and tells the requests that it answers.
@@ -121,11 +130,18 @@ impl Driver<'_> {
         let body = Bytes::from(log_core::codec::encode(&MetricsV1 {}));
         // Any answer will do, a refusal, too.
         let kind = (MetricsV1::KIND.number(), MetricsV1::VERSION);
-        self.shared.send(kind, (&[], &body), Some(Box::new(drop))).map(drop)
+        self.shared.send(kind, (&[], &body), Until::Answered, Box::new(drop)).map(drop)
     }
 
     fn lost(&self, error: &io::Error) -> Error {
         unreachable_at(&self.shared.address, error)
+    }
+}
+
+fn tell_written(written: Vec<Pending>) {
+    for pending in written {
+        let reply = Reply { code: ErrorCode::Ok.number(), body: Bytes::new() };
+        (pending.on_answer)(Ok(reply));
     }
 }
 
@@ -134,15 +150,16 @@ struct Teller<'a>(&'a Shared);
 
 impl Drop for Teller<'_> {
     fn drop(&mut self) {
-        let (pending, written, error) = {
+        let (pending, telling, written, error) = {
             let mut state = self.0.state.lock();
             let stopped = || Error::Closed { what: "the runtime" };
             let error = state.over.get_or_insert_with(stopped).clone();
             state.outgoing.clear();
-            (std::mem::take(&mut state.pending), state.written, error)
+            let telling = std::mem::take(&mut state.telling);
+            (std::mem::take(&mut state.pending), telling, state.written, error)
         };
         // In the order in which they were made.
-        let mut pending: Vec<_> = pending.into_values().collect();
+        let mut pending: Vec<_> = pending.into_values().chain(telling).collect();
         pending.sort_unstable_by_key(|pending| pending.ends);
         for pending in pending {
             let sent = pending.ends <= written;

@@ -168,13 +168,22 @@ impl ConsumerBuilder {
         self
     }
 
+    /// The most that a compressed batch may expand to; one that would be more counts as damaged.
+    /// At most so much beside what is fetched is in memory for each partition.
+    pub fn batch_max_expanded_bytes(mut self, bytes: u32) -> ConsumerBuilder {
+        self.settings.batch_max_expanded_bytes = bytes;
+        self
+    }
+
     /// Starts to read.
     ///
     /// # Errors
     /// `InvalidArgument`; `Refused`, as for a topic that does not exist; why the server can't be
     /// reached.
-    pub async fn build(self) -> Result<Consumer> {
+    pub async fn build(mut self) -> Result<Consumer> {
         self.settings.check()?;
+        let frame_max_bytes = self.client.config().frame_max_bytes;
+        self.settings.frame_max_bytes = usize::try_from(frame_max_bytes).unwrap_or(usize::MAX);
         if let Some(group) = &self.group {
             GroupName::parse(group).map_err(|error| Error::invalid(error.to_string()))?;
         }
@@ -249,7 +258,13 @@ impl ConsumerBuilder {
             if !topics.contains_key(&name) {
                 topics.insert(name.clone(), describe(link, &name).await?);
             }
-            let id = PartitionId { topic_id: topics[&name].id, partition: number };
+            let topic = &topics[&name];
+            let count = topic.partitions.len();
+            if usize::try_from(number).map_or(true, |number| number >= count) {
+                let what = format!("topic {name} has {count} partitions, and none is {number}");
+                return Err(Error::invalid(what));
+            }
+            let id = PartitionId { topic_id: topic.id, partition: number };
             let position = match self.committed(link, &name, id).await? {
                 Some(position) => position,
                 None => PositionV1::at(resolve(link, id, start).await?),

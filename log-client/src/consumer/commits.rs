@@ -12,6 +12,7 @@ use log_core::protocol::{ErrorCode, Refusal};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::event::ConsumerEvent;
 use super::membership::{Event, PartitionId};
 use super::record::Source;
 use super::settings::CommitMode;
@@ -32,34 +33,64 @@ struct Round {
 
 /// Commits until it is stopped.
 pub(super) async fn run(shared: Arc<Shared>, link: Arc<Link>) {
+    // Whoever waits is told even if this task is stopped in the middle.
+    let _teller = Teller(&shared);
     let every = match shared.settings.mode {
         CommitMode::Automatic { every } => every,
         _ => Duration::from_secs(3600),
     };
     let mut next = Instant::now() + every;
+    let mut failing = false;
     loop {
         tokio::select! {
             () = shared.commit.notified() => {}
             () = sleep_until(next) => {}
         }
-        let waiters = std::mem::take(&mut shared.lock().commit_waiters);
+        let Some(waiters) = shared.lock().commit_waiters.as_mut().map(std::mem::take) else {
+            return;
+        };
         let due = next <= Instant::now();
         if due {
             next = Instant::now() + every;
         }
         let asked = !waiters.is_empty();
         if asked || due && matches!(shared.settings.mode, CommitMode::Automatic { .. }) {
-            commit(&shared, &link, waiters).await;
+            let outcome = commit(&shared, &link, waiters).await;
+            // Whoever asked is told; nobody has asked for one that was due.
+            if let Err(error) = &outcome
+                && !asked
+                && !failing
+            {
+                let error = error.clone();
+                shared.lock().events.push(ConsumerEvent::CommitFailed { error });
+                shared.changed.notify_waiters();
+            }
+            failing = outcome.is_err();
         }
     }
 }
 
-async fn commit(shared: &Shared, link: &Link, waiters: Vec<oneshot::Sender<Result<()>>>) {
+/// Answers those who wait for a commit that will not begin.
+struct Teller<'a>(&'a Shared);
+
+impl Drop for Teller<'_> {
+    fn drop(&mut self) {
+        let waiters = self.0.lock().commit_waiters.take();
+        drop(waiters);
+    }
+}
+
+async fn commit(
+    shared: &Shared,
+    link: &Link,
+    waiters: Vec<oneshot::Sender<Result<()>>>,
+) -> Result<()> {
     let outcome = commit_all(shared, link).await;
     for waiter in waiters {
         // Who has gone wants no answer.
         drop(waiter.send(outcome.clone()));
     }
+    outcome
 }
 
 /// Commits what is done, so many partitions at a time.
@@ -72,7 +103,11 @@ async fn commit_all(shared: &Shared, link: &Link) -> Result<()> {
             return refused.map_or(Ok(()), |refusal| Err(Error::Refused(refusal)));
         };
         let last = round.sources.last().map(|source| source.id);
-        let reply = link.call(&round.call, deadline).await;
+        let (reply, asked) = (link.call(&round.call, deadline).await, round.sources.len());
+        let reply = reply.and_then(|reply| match reply.outcomes.len() {
+            told if told == asked => Ok(reply),
+            told => Err(Error::unknown(format!("{told} outcomes were told of {asked} commits"))),
+        });
         let (again, refusal) = settle(shared, round, reply.as_ref());
         refused = refused.or(refusal);
         reply?;
@@ -146,7 +181,8 @@ fn settle(
             }
             state.check_drained(source.id, now);
         }
-        suspect |= reply.is_err_and(|error| matches!(error, Error::Refused(_)));
+        suspect |= reply
+            .is_err_and(|error| matches!(error, Error::Refused(_) | Error::OutcomeUnknown { .. }));
         if suspect {
             state.on(Event::Suspect, now);
         }

@@ -202,7 +202,9 @@ impl Tracker {
     /// Ranges are only ever added above an offset; after a seek back, some may be missing.
     fn tells_more(&self, position: &PositionV1) -> bool {
         let sum = |position: &PositionV1| -> u64 {
-            position.ranges().into_iter().map(OffsetRange::len).sum()
+            let lengths = position.ranges().into_iter().map(OffsetRange::len);
+            // A grant may tell of any ranges.
+            lengths.fold(0, u64::saturating_add)
         };
         sum(position) > sum(&self.committed)
     }
@@ -299,6 +301,16 @@ mod tests {
         tracker.hand_over(range(10, 11), AT);
         tracker.finish_all();
         assert_eq!(tracker.to_commit(), Some(PositionV1::at(11)));
+    }
+
+    #[test]
+    fn ranges_that_make_no_sense_do_no_harm() {
+        let settled = vec![(5, u64::MAX), (7, u64::MAX), (3, 2)];
+        let mut tracker = Tracker::new(&PositionV1 { offset: 1, settled }, 100);
+        assert_eq!((tracker.prefix(), tracker.to_commit()), (1, None));
+        tracker.hand_over(range(1, 5), AT);
+        tracker.finish_all();
+        assert_eq!(tracker.to_commit(), Some(PositionV1::at(u64::MAX)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use log_core::{Offset, OffsetRange};
 
 use super::membership::LostReason;
+use crate::error::Error;
 
 /// The most events that wait to be asked for; the oldest go first.
 const EVENTS_MAX: usize = 1_000;
@@ -70,6 +71,12 @@ pub enum ConsumerEvent {
         /// Which.
         of: TopicPartition,
     },
+    /// What is done could not be committed when it was due; it is tried again. Told once, until a
+    /// commit succeeds.
+    CommitFailed {
+        /// Why.
+        error: Error,
+    },
     /// Records were left out.
     Skipped {
         /// Of which partition.
@@ -91,17 +98,26 @@ pub enum ConsumerEvent {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Events(VecDeque<ConsumerEvent>);
+pub(super) struct Events {
+    waiting: VecDeque<ConsumerEvent>,
+    /// Whether one was added since this was asked.
+    news: bool,
+}
 
 impl Events {
     pub(super) fn push(&mut self, event: ConsumerEvent) {
-        if self.0.len() == EVENTS_MAX {
-            self.0.pop_front();
+        if self.waiting.len() == EVENTS_MAX {
+            self.waiting.pop_front();
         }
-        self.0.push_back(event);
+        self.waiting.push_back(event);
+        self.news = true;
+    }
+
+    pub(super) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
     }
 
     pub(super) fn pop(&mut self) -> Option<ConsumerEvent> {
-        self.0.pop_front()
+        self.waiting.pop_front()
     }
 }

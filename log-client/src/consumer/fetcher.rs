@@ -11,18 +11,18 @@ use bytes::Bytes;
 use log_core::OffsetRange;
 use log_core::protocol::fetch::{
     FETCH_PARTITIONS_MAX, FETCH_VERSION, FetchPartition, FetchReply, FetchRequest,
-    FetchedPartition, GroupReader,
+    FetchedPartition, GroupReader, REPLY_ENTRY_BYTES,
 };
 use log_core::protocol::{self, ErrorCode, Refusal, RequestKind};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep_until;
 
-use super::event::{ConsumerEvent, SkipReason};
+use super::event::ConsumerEvent;
 use super::membership::{Event, LostReason, PartitionId};
 use super::partition::Chunk;
 use super::record::Source;
-use super::settings::OutOfRange;
 use super::state::{Shared, State};
+use super::stop::Stop;
 use crate::error::{Error, Result};
 use crate::link::Link;
 
@@ -36,6 +36,9 @@ const REFUSED_WAIT: Duration = Duration::from_millis(100);
 const GONE_WAIT: Duration = Duration::from_secs(1);
 /// Less than this in a reply is no backlog: what counts is how soon it is seen.
 const FEW_BYTES: usize = 16 * 1024;
+
+/// More than a reply holds beside partitions and batches.
+const REPLY_AROUND_BYTES: usize = 1024;
 
 /// What a fetch asks for, and of which generation of each partition.
 struct Plan {
@@ -129,8 +132,11 @@ fn plan(state: &mut State, shared: &Shared, first: bool, now: Duration) -> Optio
         return None;
     }
     let wait = if first { settings.fetch_wait } else { settings.fetch_wait.min(SECOND_WAIT) };
+    // A longer reply would be refused here, again and again.
+    let around = REPLY_AROUND_BYTES + partitions.len() * REPLY_ENTRY_BYTES;
+    let fits = settings.frame_max_bytes.saturating_sub(around).max(1);
     let request = FetchRequest {
-        max_bytes: u32::try_from(room).unwrap_or(u32::MAX),
+        max_bytes: u32::try_from(room.min(fits)).unwrap_or(u32::MAX),
         min_bytes: 1,
         max_wait: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
         reader,
@@ -156,7 +162,13 @@ async fn fetch(shared: Arc<Shared>, link: Arc<Link>, plan: Plan) -> usize {
             bytes
         };
         let taken = connection.ask_and_take(kind, &body, deadline, take_reply).await;
-        taken.map_err(|failed| failed.error)
+        taken.map_err(|failed| {
+            // Nobody may be at the other end any more; the next fetch must not go there, too.
+            if matches!(failed.error, Error::TimedOut { .. }) {
+                connection.give_up();
+            }
+            failed.error
+        })
     };
     fetched.await.unwrap_or_else(|error| {
         take(&shared, Fetched { asked, reply: Err(error) });
@@ -169,15 +181,14 @@ fn take(shared: &Shared, fetched: Fetched) {
     let mut suspect = false;
     {
         let mut state = shared.lock();
-        for (source, _) in &fetched.asked {
-            if let Some(owned) = state.partitions.get_mut(&source.id)
-                && owned.source == *source
-            {
+        for (source, generation) in &fetched.asked {
+            if let Some(owned) = state.owned(*source, *generation) {
                 owned.fetching = false;
             }
         }
         match fetched.reply {
             Ok(reply) => {
+                state.fetch_fails = false;
                 for partition in reply.partitions {
                     let id = PartitionId {
                         topic_id: partition.topic_id,
@@ -187,7 +198,7 @@ fn take(shared: &Shared, fetched: Fetched) {
                     if let Some((source, generation)) = asked
                         && state.owned(*source, *generation).is_some()
                     {
-                        suspect |= take_partition(&mut state, id, partition, now, shared);
+                        suspect |= take_partition(&mut state, id, partition, now);
                     }
                 }
             }
@@ -201,6 +212,8 @@ fn take(shared: &Shared, fetched: Fetched) {
                 let useless = [ErrorCode::UnsupportedRequest, ErrorCode::UnsupportedVersion];
                 if error.code().is_some_and(|code| useless.contains(&code)) {
                     state.fatal = Some(error);
+                } else if is_told(&error) && !std::mem::replace(&mut state.fetch_fails, true) {
+                    state.errors.push_back(error);
                 }
             }
         }
@@ -215,13 +228,27 @@ fn take(shared: &Shared, fetched: Fetched) {
     shared.changed.notify_waiters();
 }
 
+/// Whether a failed fetch is for the user to know: it may well fail again, and it is not the
+/// membership that is in doubt.
+fn is_told(error: &Error) -> bool {
+    use ErrorCode::{Fenced, StaleGrant, UnknownGroup, UnknownMember};
+    match error {
+        Error::Refused(refusal) => {
+            let of_group = [Fenced, StaleGrant, UnknownGroup, UnknownMember];
+            let code = refusal.error_code();
+            !refusal.is_retriable() && !code.is_some_and(|code| of_group.contains(&code))
+        }
+        Error::Protocol(_) => true,
+        _ => false,
+    }
+}
+
 /// Takes what a fetch says of one partition; returns whether the membership is in doubt.
 fn take_partition(
     state: &mut State,
     id: PartitionId,
     fetched: FetchedPartition,
     now: Duration,
-    shared: &Shared,
 ) -> bool {
     let Some(owned) = state.partitions.get_mut(&id) else { return false };
     if fetched.code == ErrorCode::Ok.number() {
@@ -236,21 +263,21 @@ fn take_partition(
     let refusal = match protocol::decode_body::<Refusal>(&fetched.bytes) {
         Ok(refusal) => refusal,
         Err(fault) => {
-            state.halt(id, Error::Protocol(fault));
+            owned.stop(Stop::Failed(Error::Protocol(fault)));
             return false;
         }
     };
     match refusal.error_code() {
         Some(ErrorCode::OffsetOutOfRange) => {
-            let ends = (fetched.log_start, fetched.readable_end);
-            out_of_range(state, id, ends, refusal, shared);
+            let FetchedPartition { log_start, readable_end, .. } = fetched;
+            owned.stop(Stop::OutOfRange { log_start, readable_end, refusal });
             false
         }
         Some(ErrorCode::Corrupt) => {
             let position = owned.position;
             let offsets = refusal.corrupt_offsets();
             let offsets = offsets.unwrap_or_else(|| OffsetRange::new(position, position));
-            state.corrupt(id, offsets, refusal);
+            owned.stop(Stop::Corrupt(offsets, refusal));
             false
         }
         Some(ErrorCode::StaleTopic | ErrorCode::UnknownTopic | ErrorCode::UnknownPartition) => {
@@ -260,6 +287,7 @@ fn take_partition(
             {
                 let (of, reason) = (owned.named(), LostReason::Taken);
                 state.events.push(ConsumerEvent::Lost { of, reason });
+                state.errors.push_back(Error::Refused(refusal));
             }
             true
         }
@@ -272,44 +300,8 @@ fn take_partition(
             false
         }
         _ => {
-            state.halt(id, Error::Refused(refusal));
+            owned.stop(Stop::Failed(Error::Refused(refusal)));
             false
         }
     }
-}
-
-fn out_of_range(
-    state: &mut State,
-    id: PartitionId,
-    (log_start, readable_end): (u64, u64),
-    refusal: Refusal,
-    shared: &Shared,
-) {
-    let Some(owned) = state.partitions.get_mut(&id) else { return };
-    let from = owned.position;
-    // The refusal is the truth of that moment; a reply may leave the ends out.
-    let (log_start, end) = match refusal.numbers.as_slice() {
-        &[_, log_start, end] => (log_start, end),
-        _ => (log_start, readable_end),
-    };
-    let below = from < log_start;
-    let (to, reason) = match shared.settings.out_of_range {
-        OutOfRange::Error => {
-            state.halt(id, Error::Refused(refusal));
-            return;
-        }
-        OutOfRange::Earliest if below => (log_start, SkipReason::Trimmed),
-        OutOfRange::Latest if below => (readable_end.max(log_start), SkipReason::ToLatest),
-        // The log has lost its end: what will be appended there was never read.
-        OutOfRange::Earliest | OutOfRange::Latest => {
-            (end.min(readable_end.max(log_start)), SkipReason::ToLatest)
-        }
-    };
-    let of = owned.named();
-    owned.jump(to);
-    state.events.push(if to >= from {
-        ConsumerEvent::Skipped { of, offsets: OffsetRange::new(from, to), reason }
-    } else {
-        ConsumerEvent::WentBack { of, from, to }
-    });
 }

@@ -56,7 +56,7 @@ impl ConsumerHandle {
     ///
     /// # Errors
     /// `Refused` if a part of it was: `StaleGrant` for a partition that was taken away. `TimedOut`,
-    /// `Unreachable`; `InvalidArgument` without a group; `Closed`.
+    /// `Unreachable`; `OutcomeUnknown` if it was sent; `InvalidArgument` without a group; `Closed`.
     pub async fn commit(&self) -> Result<()> {
         if self.shared.group.is_none() {
             return Err(Error::invalid("a consumer without a group has nowhere to commit to"));
@@ -64,10 +64,8 @@ impl ConsumerHandle {
         let (tell, told) = oneshot::channel();
         {
             let mut state = self.shared.lock();
-            if state.closed {
-                return Err(Error::Closed { what: "the consumer" });
-            }
-            state.commit_waiters.push(tell);
+            let waiters = state.commit_waiters.as_mut();
+            waiters.ok_or(Error::Closed { what: "the consumer" })?.push(tell);
         }
         self.shared.commit.notify_one();
         told.await.unwrap_or(Err(Error::Closed { what: "the consumer" }))

@@ -34,6 +34,7 @@ mod record;
 mod session;
 mod settings;
 mod state;
+mod stop;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub use record::{ConsumerHeader, ConsumerRecord, Records, RecordsIter};
 pub use settings::{CommitMode, OnCorrupt, OutOfRange};
 
 use crate::client::Client;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use membership::Event;
 use partition::{Found, Owned, Run};
 use record::Source;
@@ -62,6 +63,8 @@ use state::{Next, Shared};
 #[derive(Debug)]
 pub struct Consumer {
     handle: ConsumerHandle,
+    /// Handed over once it is committed.
+    withheld: Option<Records>,
     /// Of a run that is committed already: they go to the user, whatever happens.
     committed: std::vec::IntoIter<ConsumerRecord>,
     _tasks: JoinSet<()>,
@@ -87,7 +90,7 @@ impl Consumer {
             tasks.spawn(commits::run(Arc::clone(&shared), Arc::clone(&link)));
         }
         let handle = ConsumerHandle { shared, link };
-        Consumer { handle, committed: Vec::new().into_iter(), _tasks: tasks }
+        Consumer { handle, withheld: None, committed: Vec::new().into_iter(), _tasks: tasks }
     }
 
     /// A handle for other tasks.
@@ -118,12 +121,13 @@ impl Consumer {
     }
 
     /// The next record; waits for one. None once the consumer was stopped. Giving up waiting loses
-    /// nothing, unless records are committed before they are handed over.
+    /// nothing.
     ///
     /// # Errors
     /// `Refused`: `Fenced` if another process has taken over this member's id, for good;
-    /// `OffsetOutOfRange` and `Corrupt`, of a partition that stands still then. `Protocol`. At most
-    /// once: why the commit failed.
+    /// `OffsetOutOfRange` and `Corrupt`, of a partition that stands still then; `StaleTopic`
+    /// of an assigned one that is gone. `Protocol`, or another refusal of what is fetched: told once,
+    /// and tried on. At most once: why the commit failed; it is made again by the next call.
     pub async fn next(&mut self) -> Result<Option<ConsumerRecord>> {
         if self.handle.shared.settings.mode != CommitMode::AtMostOnce {
             let span = |record: &ConsumerRecord| {
@@ -148,27 +152,54 @@ impl Consumer {
     pub async fn next_batch(&mut self) -> Result<Option<Records>> {
         let span = |records: &Records| (records.source, records.offsets);
         loop {
-            let Some(records) = self.take(Owned::take_run, span).await? else { return Ok(None) };
-            if self.handle.shared.settings.mode != CommitMode::AtMostOnce
-                || self.commit_first(&records).await?
-            {
+            if self.withheld.is_none() {
+                let taken = self.take(Owned::take_run, span).await?;
+                if self.handle.shared.settings.mode != CommitMode::AtMostOnce {
+                    return Ok(taken);
+                }
+                let Some(records) = taken else { return Ok(None) };
+                self.withhold(records);
+            }
+            if self.handle.shared.lock().stopped {
+                return Ok(None);
+            }
+            if let Some(records) = self.commit_first().await? {
                 return Ok(Some(records));
             }
         }
     }
 
-    /// Commits a run before it is handed over; whether that was done. If not, the partition was
-    /// taken away, and the run is another's.
-    async fn commit_first(&self, records: &Records) -> Result<bool> {
-        self.handle.done_run(records);
-        let outcome = self.handle.commit().await;
-        let state = self.handle.shared.lock();
-        let owned = state.partitions.get(&records.source.id);
-        match owned.filter(|owned| owned.source == records.source) {
-            Some(owned) if owned.tracker.committed_offset() >= records.offsets.end => Ok(true),
-            Some(_) => outcome.map(|()| false),
-            None => Ok(false),
+    /// Keeps a run until it is committed.
+    fn withhold(&mut self, records: Records) {
+        let mut state = self.handle.shared.lock();
+        if let Some(owned) = state.partitions.get_mut(&records.source.id)
+            && owned.source == records.source
+        {
+            owned.withholds = true;
         }
+        drop(state);
+        self.handle.done_run(&records);
+        self.withheld = Some(records);
+    }
+
+    /// Commits the run that is withheld, and returns it. None if it is not to be handed over: the
+    /// partition was taken away or sought in. It is kept if the commit fails.
+    async fn commit_first(&mut self) -> Result<Option<Records>> {
+        let Some(records) = &self.withheld else { return Ok(None) };
+        let (source, end) = (records.source, records.offsets.end);
+        let outcome = self.commit().await;
+        let mut state = self.handle.shared.lock();
+        let owned = state.partitions.get_mut(&source.id).filter(|owned| owned.source == source);
+        let Some(owned) = owned else {
+            self.withheld = None;
+            return Ok(None);
+        };
+        let committed = owned.tracker.committed_offset() >= end;
+        if !committed && owned.tracker.frontier() == end {
+            return outcome.map(|()| None);
+        }
+        owned.withholds = false;
+        Ok(self.withheld.take().filter(|_| committed))
     }
 
     async fn take<T>(
@@ -179,12 +210,15 @@ impl Consumer {
         let shared = &self.handle.shared;
         loop {
             let now = shared.now();
-            let (next, send, wake) = {
+            let (next, send, wake, news) = {
                 let mut state = shared.lock();
                 let send = state.user_is_back(now);
                 let next = state.next(now, &take, &span);
-                (next, send, std::mem::take(&mut state.wake_fetch))
+                (next, send, std::mem::take(&mut state.wake_fetch), state.events.take_news())
             };
+            if news {
+                shared.changed.notify_waiters();
+            }
             if send {
                 shared.session.notify_one();
             }
@@ -194,7 +228,7 @@ impl Consumer {
             match next {
                 Next::Found(found) => return Ok(Some(found)),
                 Next::Closed(source, generation, chunk) => {
-                    let run = Run::open(&chunk);
+                    let run = Run::open(&chunk, shared.settings.open_limits());
                     // If it was sought or lost meanwhile, the chunk is of no use.
                     if let Some(owned) = shared.lock().owned(source, generation) {
                         owned.opened(run);
@@ -225,7 +259,8 @@ impl Consumer {
     /// partitions are given back, and the group left.
     ///
     /// # Errors
-    /// Why the membership had ended before, or the last commit failed.
+    /// Why the membership had ended before, or the last commit failed; `OutcomeUnknown` if nobody
+    /// has said that what was done last is committed.
     pub async fn close(self) -> Result<()> {
         self.leave(None).await
     }
@@ -262,7 +297,8 @@ impl Consumer {
             let patience = shared.settings.drain_timeout + shared.settings.session_timeout;
             // Whoever is not answered has gone all the same: the server finds out by itself.
             let left = timeout(patience, self.over()).await;
-            outcome = left.unwrap_or(Ok(())).and(outcome);
+            let released = shared.lock().unreleased.take().map_or(Ok(()), Err);
+            outcome = left.unwrap_or(Ok(())).and(outcome).and(released);
         }
         outcome
     }
@@ -287,13 +323,11 @@ impl Consumer {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        let waiters = {
+        {
             let mut state = self.handle.shared.lock();
             state.closed = true;
-            std::mem::take(&mut state.commit_waiters)
-        };
-        for waiter in waiters {
-            drop(waiter.send(Err(Error::Closed { what: "the consumer" })));
+            // Whoever waits is told by that.
+            state.commit_waiters = None;
         }
         self.handle.shared.wake_all();
     }

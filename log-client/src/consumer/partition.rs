@@ -14,7 +14,9 @@ use log_core::{Fault, Offset, OffsetRange};
 use super::committer::Tracker;
 use super::event::TopicPartition;
 use super::membership::PartitionId;
-use super::record::{ConsumerRecord, Damage, OpenBatch, Records, Source, open_batches};
+use super::record::{ConsumerRecord, Damage, OpenBatch, OpenLimits, Records, Source, open_batches};
+use super::settings::CommitMode;
+use super::stop::Stop;
 
 /// Batches as they were fetched.
 #[derive(Debug, Clone)]
@@ -24,13 +26,15 @@ pub(super) struct Chunk {
     pub(super) next: Offset,
 }
 
-/// A chunk whose batches were checked and opened.
+/// The front of a chunk, its batches checked and opened.
 #[derive(Debug)]
 pub(super) struct Run {
     batches: Arc<[OpenBatch]>,
     damage: Option<Damage>,
-    /// Of the chunk that it was.
+    /// How much of what is buffered it was.
     bytes: usize,
+    /// What is to be opened when it has ended.
+    rest: Option<Chunk>,
     next: Offset,
     decoded: std::vec::IntoIter<ConsumerRecord>,
     /// The first batch that is not decoded.
@@ -38,13 +42,17 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn open(chunk: &Chunk) -> Run {
-        let (batches, damage) = open_batches(&chunk.bytes, chunk.from, chunk.next);
+    pub(super) fn open(chunk: &Chunk, limits: OpenLimits) -> Run {
+        let opened = open_batches(&chunk.bytes, chunk.from, chunk.next, limits);
+        let bytes = chunk.bytes.len() - opened.rest.len();
+        let rest = Chunk { bytes: opened.rest, from: opened.at, next: chunk.next };
+        let rest = (!rest.bytes.is_empty()).then_some(rest);
         Run {
-            batches: Arc::from(batches),
-            damage,
-            bytes: chunk.bytes.len(),
-            next: chunk.next,
+            batches: Arc::from(opened.batches),
+            damage: opened.damage,
+            bytes,
+            next: rest.as_ref().map_or(chunk.next, |rest| rest.from),
+            rest,
             decoded: Vec::new().into_iter(),
             undecoded: 0,
         }
@@ -62,7 +70,8 @@ pub(super) enum Found<T> {
     Ready(T),
     /// This is to be opened, away from any lock, and given back to `opened`.
     Closed(Chunk),
-    Damaged(Damage),
+    /// Nothing more can be read.
+    Stopped(Stop),
     Nothing,
 }
 
@@ -84,9 +93,13 @@ pub(super) struct Owned {
     pub(super) draining: bool,
     /// A commit of it is on its way.
     pub(super) committing: bool,
+    /// Records of it are done that are not handed over before their commit.
+    pub(super) withholds: bool,
     /// Not fetched before this.
     pub(super) not_before: Duration,
     ready: VecDeque<Chunk>,
+    /// Why nothing more is fetched.
+    stop: Option<Stop>,
     run: Option<Run>,
     buffered: usize,
     /// Something that was buffered has gone since this was asked.
@@ -114,8 +127,10 @@ impl Owned {
             halted: false,
             draining: false,
             committing: false,
+            withholds: false,
             not_before: Duration::ZERO,
             ready: VecDeque::new(),
+            stop: None,
             run: None,
             buffered: 0,
             freed: false,
@@ -134,10 +149,17 @@ impl Owned {
         self.buffered
     }
 
+    /// What a release persists of what is done; none: what is committed stays as it is.
+    pub(super) fn to_release(&self, mode: CommitMode) -> Option<PositionV1> {
+        let releases = mode != CommitMode::Manual && !self.withholds;
+        releases.then(|| self.tracker.final_position())
+    }
+
     /// Whether it has room for a fetch, and may be fetched.
     pub(super) fn wants_fetch(&self, partition_bytes: usize, now: Duration) -> bool {
         let stands = self.paused || self.halted || self.draining || self.fetching;
         !stands
+            && self.stop.is_none()
             && self.not_before <= now
             && self.buffered < partition_bytes
             && self.position < self.tracker.limit()
@@ -155,6 +177,11 @@ impl Owned {
         }
     }
 
+    /// Fetches nothing more; why, counts when all that is buffered is handed over.
+    pub(super) fn stop(&mut self, stop: Stop) {
+        self.stop = Some(stop);
+    }
+
     /// Takes back a chunk that was opened.
     pub(super) fn opened(&mut self, run: Run) {
         self.run = Some(run);
@@ -163,8 +190,11 @@ impl Owned {
     /// Drops what is buffered.
     pub(super) fn drop_buffered(&mut self) {
         self.ready.clear();
+        self.stop = None;
         self.run = None;
         self.buffered = 0;
+        // What is under way is void; it must not keep a fetch from where reading goes on.
+        self.fetching = false;
         self.generation += 1;
         self.position = self.tracker.frontier();
     }
@@ -197,8 +227,9 @@ impl Owned {
         std::mem::take(&mut self.freed)
     }
 
+    /// A chunk that is being opened counts, too: it is in neither place then.
     fn has_buffered(&self) -> bool {
-        self.run.is_some() || !self.ready.is_empty()
+        self.buffered > 0
     }
 
     /// There is nothing to hand over below `to`.
@@ -212,6 +243,9 @@ impl Owned {
         let run = self.run.take()?;
         self.buffered = self.buffered.saturating_sub(run.bytes);
         self.freed = true;
+        if let Some(rest) = run.rest {
+            self.ready.push_front(rest);
+        }
         match run.damage {
             Some(damage) => Some(damage),
             None => {
@@ -246,7 +280,7 @@ impl Owned {
                     Err(fault) => return self.malformed(fault),
                 }
             } else if let Some(damage) = self.end_run() {
-                return Found::Damaged(damage);
+                return Found::Stopped(Stop::Damaged(damage));
             }
         }
     }
@@ -255,7 +289,8 @@ impl Owned {
         let run = self.run.as_ref().expect("the caller has just looked at it");
         let offsets = run.batches[run.undecoded - 1].offsets();
         let start = offsets.start.max(self.tracker.frontier());
-        Found::Damaged(Damage { offsets: OffsetRange::new(start, offsets.end), fault })
+        let offsets = OffsetRange::new(start, offsets.end);
+        Found::Stopped(Stop::Damaged(Damage { offsets, fault }))
     }
 
     /// The next run of records, which are in the user's hands then.
@@ -266,7 +301,7 @@ impl Owned {
             let end = run.end().min(self.tracker.limit());
             if start >= run.end() {
                 if let Some(damage) = self.end_run() {
-                    return Found::Damaged(damage);
+                    return Found::Stopped(Stop::Damaged(damage));
                 }
                 continue;
             }
@@ -294,15 +329,18 @@ impl Owned {
     }
 
     fn next_chunk<T>(&mut self) -> Found<T> {
-        self.ready.pop_front().map_or(Found::Nothing, Found::Closed)
+        match self.ready.pop_front() {
+            Some(chunk) => Found::Closed(chunk),
+            None => self.stop.take().map_or(Found::Nothing, Found::Stopped),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use log_core::Codec;
 
-    use super::super::record::tests::{batch, source};
+    use super::super::record::tests::{LIMITS, batch, source};
     use super::*;
 
     const NOW: Duration = Duration::from_secs(1);
@@ -311,7 +349,7 @@ mod tests {
         Owned::new(Arc::from("orders"), source(), 1, position, max_ahead)
     }
 
-    fn chunk(batches: &[(Offset, u64)]) -> Chunk {
+    pub(in super::super) fn chunk(batches: &[(Offset, u64)]) -> Chunk {
         let bytes: Vec<u8> =
             batches.iter().flat_map(|(at, count)| batch(*at, *count, Codec::None)).collect();
         let (last, count) = batches.last().unwrap();
@@ -323,8 +361,8 @@ mod tests {
         loop {
             match owned.take_record(NOW) {
                 Found::Ready(record) => seen.push(record.offset),
-                Found::Closed(chunk) => owned.opened(Run::open(&chunk)),
-                Found::Damaged(damage) => panic!("{damage:?}"),
+                Found::Closed(chunk) => owned.opened(Run::open(&chunk, LIMITS)),
+                Found::Stopped(stop) => panic!("{stop:?}"),
                 Found::Nothing => return seen,
             }
         }
@@ -356,11 +394,21 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_fetch_passes_nothing_that_is_being_opened() {
+        let mut owned = owned(&PositionV1::at(0), 100);
+        owned.fetched(chunk(&[(0, 3)]));
+        let Found::Closed(closed) = owned.take_record(NOW) else { panic!("it is closed") };
+        owned.fetched(Chunk { bytes: Bytes::new(), from: 3, next: 3 });
+        owned.opened(Run::open(&closed, LIMITS));
+        assert_eq!(take_all(&mut owned), [0, 1, 2]);
+    }
+
+    #[test]
     fn runs_and_records_mix() {
         let mut owned = owned(&PositionV1::at(0), 100);
         owned.fetched(chunk(&[(0, 4), (4, 4)]));
         let Found::Closed(closed) = owned.take_record(NOW) else { panic!("it is closed") };
-        owned.opened(Run::open(&closed));
+        owned.opened(Run::open(&closed, LIMITS));
         assert!(matches!(owned.take_record(NOW), Found::Ready(record) if record.offset == 0));
         let Found::Ready(records) = owned.take_run(NOW) else { panic!("a run is left") };
         let seen: Vec<_> = records.iter().map(|record| record.unwrap().offset).collect();
@@ -369,11 +417,38 @@ mod tests {
     }
 
     #[test]
+    fn what_expands_is_opened_a_part_at_a_time() {
+        let mut bytes = Vec::new();
+        for at in 0..6 {
+            bytes.extend(batch(at * 50, 50, Codec::Zstd));
+        }
+        let chunk = Chunk { bytes: Bytes::from(bytes), from: 0, next: 310 };
+        let limits = OpenLimits { run_bytes: 1_000, ..LIMITS };
+        let mut owned = owned(&PositionV1::at(0), 1_000);
+        owned.fetched(chunk);
+        let mut seen = Vec::new();
+        loop {
+            match owned.take_run(NOW) {
+                Found::Closed(chunk) => owned.opened(Run::open(&chunk, limits)),
+                Found::Ready(records) => {
+                    seen.extend(records.iter().map(|record| record.unwrap().offset));
+                    assert!(records.batches.len() < 6, "not all at once");
+                }
+                _ => break,
+            }
+        }
+        assert!(seen.into_iter().eq(0..300));
+        assert_eq!((owned.buffered(), owned.tracker.frontier()), (0, 310));
+    }
+
+    #[test]
     fn a_seek_makes_what_was_buffered_void() {
         let mut owned = owned(&PositionV1::at(0), 100);
         owned.fetched(chunk(&[(0, 5)]));
         let before = owned.generation;
+        owned.fetching = true;
         owned.seek(2);
+        assert!(owned.wants_fetch(1 << 20, NOW), "whatever is on its way");
         assert!(owned.generation > before && owned.buffered() == 0);
         assert_eq!(owned.position, 2);
         owned.fetched(chunk(&[(0, 5)]));
@@ -387,12 +462,14 @@ mod tests {
         *bytes.last_mut().unwrap() ^= 1;
         bad.bytes = Bytes::from(bytes);
         let mut owned = owned(&PositionV1::at(0), 100);
-        owned.opened(Run::open(&bad));
+        owned.opened(Run::open(&bad, LIMITS));
         for expected in [0, 1] {
             let found = owned.take_record(NOW);
             assert!(matches!(found, Found::Ready(record) if record.offset == expected));
         }
-        let Found::Damaged(damage) = owned.take_record(NOW) else { panic!("it is damaged") };
+        let Found::Stopped(Stop::Damaged(damage)) = owned.take_record(NOW) else {
+            panic!("it is damaged")
+        };
         assert_eq!(damage.offsets, OffsetRange::new(2, 4));
         owned.jump(4);
         assert_eq!(owned.position, 4);

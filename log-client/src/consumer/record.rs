@@ -10,9 +10,6 @@ use log_core::{Fault, Offset, OffsetRange, RecordView, Timestamp};
 use super::membership::PartitionId;
 use crate::error::{Error, Result};
 
-/// The most that a compressed batch may expand to.
-const EXPANDED_MAX_BYTES: usize = 256 * 1024 * 1024;
-
 /// From which assignment of a partition something was read: marks of an older one are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Source {
@@ -104,44 +101,86 @@ impl OpenBatch {
     }
 }
 
-/// Checks and opens the batches of a reply, up to the first that is damaged. `next` is where the
-/// reply ends: a damaged head does not say where its batch does.
+/// How much memory opened batches may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OpenLimits {
+    /// The most that a compressed batch may expand to.
+    pub(super) batch_bytes: usize,
+    /// Once so much was decompressed, no further batch is opened.
+    pub(super) run_bytes: usize,
+}
+
+/// The front of a reply, opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) batches: Vec<OpenBatch>,
+    pub(super) damage: Option<Damage>,
+    /// Not opened yet, and from which offset on.
+    pub(super) rest: Bytes,
+    pub(super) at: Offset,
+}
+
+/// Checks and opens the batches of a reply, up to the first that is damaged, or to what fits into
+/// memory. `next` is where the reply ends: a damaged head does not say where its batch does.
 pub(super) fn open_batches(
     bytes: &Bytes,
     from: Offset,
     next: Offset,
-) -> (Vec<OpenBatch>, Option<Damage>) {
-    let mut opened = Vec::new();
-    let (mut rest, mut at) = (bytes.as_ref(), from);
+    limits: OpenLimits,
+) -> Opened {
+    let mut opened = Opened { batches: Vec::new(), damage: None, rest: Bytes::new(), at: from };
+    let (mut rest, mut expanded) = (bytes.as_ref(), 0);
     while !rest.is_empty() {
+        if expanded >= limits.run_bytes {
+            opened.rest = bytes.slice_ref(rest);
+            break;
+        }
         let (batch, after) = match BatchView::parse(rest) {
             Ok(parsed) => parsed,
             Err(fault) => {
-                return (opened, Some(Damage { offsets: OffsetRange::new(at, next), fault }));
+                let offsets = OffsetRange::new(opened.at, next);
+                opened.damage = Some(Damage { offsets, fault });
+                break;
             }
         };
-        match open(bytes, &batch) {
-            Ok(body) => opened.push(OpenBatch { header: batch.header, body }),
+        let end = batch.header.next_offset();
+        match open(bytes, &batch, limits.batch_bytes) {
+            Ok((body, took)) => {
+                expanded += took;
+                opened.batches.push(OpenBatch { header: batch.header, body });
+            }
             Err(fault) => {
-                let end = batch.header.next_offset();
-                let offsets = OffsetRange::new(batch.header.base_offset.max(at), end);
-                return (opened, Some(Damage { offsets, fault }));
+                let offsets = OffsetRange::new(batch.header.base_offset.max(opened.at), end);
+                opened.damage = Some(Damage { offsets, fault });
+                break;
             }
         }
-        at = batch.header.next_offset().max(at);
+        opened.at = end.max(opened.at);
         rest = after;
     }
-    (opened, None)
+    opened
 }
 
-fn open(bytes: &Bytes, batch: &BatchView<'_>) -> std::result::Result<Bytes, Fault> {
+/// The records' bytes of a batch, and how much memory of their own they take.
+fn open(
+    bytes: &Bytes,
+    batch: &BatchView<'_>,
+    max_expanded: usize,
+) -> std::result::Result<(Bytes, usize), Fault> {
     batch.check_body()?;
-    Ok(match batch.open(EXPANDED_MAX_BYTES)?.into_bytes() {
+    match batch.open(max_expanded)?.into_bytes() {
         // Of an empty one, too: a marker's is borrowed from nowhere.
-        Cow::Borrowed([]) => Bytes::new(),
-        Cow::Borrowed(body) => bytes.slice_ref(body),
-        Cow::Owned(body) => Bytes::from(body),
-    })
+        Cow::Borrowed([]) => Ok((Bytes::new(), 0)),
+        Cow::Borrowed(body) => Ok((bytes.slice_ref(body), 0)),
+        Cow::Owned(body) => {
+            // What a producer has compressed was looked at by nobody yet.
+            if let Some(fault) = BatchRecords::of(&batch.header, &body).find_map(|one| one.err()) {
+                return Err(fault);
+            }
+            let took = body.capacity();
+            Ok((Bytes::from(body), took))
+        }
+    }
 }
 
 /// A run of one partition's records, in order.
@@ -265,10 +304,22 @@ pub(super) mod tests {
         bytes
     }
 
+    pub(in super::super) const LIMITS: OpenLimits =
+        OpenLimits { batch_bytes: 1 << 20, run_bytes: 1 << 20 };
+
+    /// A batch that holds more than it says, though its checksum is right.
+    pub(in super::super) fn garbage(base_offset: Offset, count: u64, codec: Codec) -> Vec<u8> {
+        let mut bytes = batch(base_offset, count, codec);
+        let header = BatchHeader::decode(&bytes).unwrap();
+        let header = BatchHeader { record_count: header.record_count - 1, ..header };
+        header.encode(bytes.first_chunk_mut().unwrap());
+        bytes
+    }
+
     fn run(bytes: Vec<u8>, offsets: OffsetRange, settled: Vec<OffsetRange>) -> Records {
-        let (batches, damage) = open_batches(&Bytes::from(bytes), 0, 100);
-        assert!(damage.is_none());
-        let (topic, batches) = (Arc::from("orders"), Arc::from(batches));
+        let opened = open_batches(&Bytes::from(bytes), 0, 100, LIMITS);
+        assert!(opened.damage.is_none());
+        let (topic, batches) = (Arc::from("orders"), Arc::from(opened.batches));
         Records { topic, source: source(), batches, offsets, settled }
     }
 
@@ -287,8 +338,8 @@ pub(super) mod tests {
     #[test]
     fn values_share_the_memory_that_was_fetched() {
         let bytes = Bytes::from(batch(0, 1, Codec::None));
-        let (batches, _) = open_batches(&bytes, 0, 1);
-        let records = batches[0].decode(&Arc::from("orders"), source()).unwrap();
+        let opened = open_batches(&bytes, 0, 1, LIMITS);
+        let records = opened.batches[0].decode(&Arc::from("orders"), source()).unwrap();
         let value = records[0].value.clone().unwrap();
         let span = bytes.as_ptr_range();
         assert!(span.contains(&value.as_ptr()));
@@ -298,10 +349,28 @@ pub(super) mod tests {
     fn what_is_damaged_is_named_and_what_stands_before_it_is_kept() {
         let mut bytes = [batch(0, 3, Codec::None), batch(3, 4, Codec::None)].concat();
         *bytes.last_mut().unwrap() ^= 1;
-        let (batches, damage) = open_batches(&Bytes::from(bytes.clone()), 0, 7);
-        assert_eq!((batches.len(), damage.unwrap().offsets), (1, OffsetRange::new(3, 7)));
+        let damaged = |bytes: &[u8], next| {
+            let opened = open_batches(&Bytes::copy_from_slice(bytes), 0, next, LIMITS);
+            (opened.batches.len(), opened.damage.unwrap().offsets)
+        };
+        assert_eq!(damaged(&bytes, 7), (1, OffsetRange::new(3, 7)));
         bytes.truncate(bytes.len() - 1);
-        let (batches, damage) = open_batches(&Bytes::from(bytes), 0, 9);
-        assert_eq!((batches.len(), damage.unwrap().offsets), (1, OffsetRange::new(3, 9)));
+        assert_eq!(damaged(&bytes, 9), (1, OffsetRange::new(3, 9)));
+    }
+
+    #[test]
+    fn a_compressed_batch_that_is_garbage_inside_is_damage_and_takes_no_other_with_it() {
+        let bytes = [batch(0, 3, Codec::Zstd), garbage(3, 4, Codec::Zstd)].concat();
+        let opened = open_batches(&Bytes::from(bytes), 0, 9, LIMITS);
+        let damaged = opened.damage.unwrap().offsets;
+        assert_eq!((opened.batches.len(), damaged), (1, OffsetRange::new(3, 7)));
+    }
+
+    #[test]
+    fn what_expands_to_more_than_it_may_is_damage() {
+        let bytes = Bytes::from(batch(0, 50, Codec::Zstd));
+        let limits = OpenLimits { batch_bytes: 100, ..LIMITS };
+        let opened = open_batches(&bytes, 0, 50, limits);
+        assert_eq!(opened.damage.unwrap().offsets, OffsetRange::new(0, 50));
     }
 }

@@ -84,7 +84,14 @@ async fn send(link: Arc<Link>, action: Action, session_timeout: Duration) -> Eve
 async fn ask<C: Call>(link: &Link, call: &C, patience: Duration) -> Result<C::Reply, Failure> {
     let deadline = tokio::time::Instant::now() + patience;
     let reply = match link.connection(deadline).await {
-        Ok(connection) => connection.call(call, deadline).await.map_err(|failed| failed.error),
+        Ok(connection) => {
+            let called = connection.call(call, deadline).await.map_err(|failed| failed.error);
+            // Nobody may be at the other end any more; the next attempt must not go there, too.
+            if matches!(called, Err(Error::TimedOut { .. })) {
+                connection.give_up();
+            }
+            called
+        }
         Err(error) => Err(error),
     };
     reply.map_err(|error| match error {

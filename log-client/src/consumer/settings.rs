@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::record::OpenLimits;
+use crate::config::DURATION_MAX;
 use crate::error::{Error, Result};
 
 /// When what is handed over counts as done, and is committed.
@@ -60,7 +62,10 @@ pub(super) struct Settings {
     pub(super) max_ahead: u64,
     pub(super) prefetch_bytes: u32,
     pub(super) partition_bytes: u32,
+    pub(super) batch_max_expanded_bytes: u32,
     pub(super) fetch_wait: Duration,
+    /// The most bytes of a frame, as the client takes them.
+    pub(super) frame_max_bytes: usize,
     /// How long a commit is tried.
     pub(super) commit_timeout: Duration,
 }
@@ -77,20 +82,37 @@ impl Default for Settings {
             max_ahead: 100_000,
             prefetch_bytes: 16 * 1024 * 1024,
             partition_bytes: 1024 * 1024,
+            batch_max_expanded_bytes: 256 * 1024 * 1024,
             fetch_wait: Duration::from_millis(500),
+            frame_max_bytes: usize::MAX,
             commit_timeout: Duration::from_secs(30),
         }
     }
 }
 
 impl Settings {
+    /// What is decompressed of a partition at a time is about as much as is fetched of it.
+    pub(super) fn open_limits(&self) -> OpenLimits {
+        let bytes = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+        OpenLimits {
+            batch_bytes: bytes(self.batch_max_expanded_bytes),
+            run_bytes: bytes(self.partition_bytes),
+        }
+    }
+
     pub(super) fn check(&self) -> Result<()> {
-        let every_zero = matches!(self.mode, CommitMode::Automatic { every } if every.is_zero());
+        let every = match self.mode {
+            CommitMode::Automatic { every } => every,
+            _ => DURATION_MAX,
+        };
         let timeouts = [self.session_timeout, self.drain_timeout, self.processing_timeout];
-        let wrong = if every_zero {
+        let longest = timeouts.into_iter().chain([every, self.commit_timeout, self.fetch_wait]);
+        let wrong = if every.is_zero() {
             "the time between commits must be longer than zero"
         } else if timeouts.iter().any(|timeout| timeout.is_zero()) {
             "session, drain and processing timeout must be longer than zero"
+        } else if longest.max() > Some(DURATION_MAX) {
+            "times are a year at most"
         } else if self.max_ahead == 0 {
             "max_ahead must be one at least"
         } else if self.partition_bytes == 0 || self.prefetch_bytes < self.partition_bytes {

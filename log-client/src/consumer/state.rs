@@ -11,16 +11,15 @@ use std::time::Duration;
 use log_core::OffsetRange;
 use log_core::protocol::groups::GrantV1;
 use log_core::protocol::offsets::PositionV1;
-use log_core::protocol::{ErrorCode, Refusal};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::event::{ConsumerEvent, Events, SkipReason, TopicPartition};
+use super::event::{ConsumerEvent, Events, TopicPartition};
 use super::membership::{Action, Event, Membership, PartitionId};
 use super::partition::{Chunk, Found, Owned};
-use super::record::{Damage, Source};
-use super::settings::{CommitMode, OnCorrupt, Settings};
+use super::record::Source;
+use super::settings::{CommitMode, Settings};
 use crate::error::{Error, Result};
 
 /// Why there is nothing for the user.
@@ -52,17 +51,21 @@ pub(super) struct Shared {
 
 #[derive(Debug)]
 pub(super) struct State {
-    settings: Settings,
+    pub(super) settings: Settings,
     pub(super) membership: Option<Membership>,
     pub(super) partitions: BTreeMap<PartitionId, Owned>,
     /// What the membership wants to be sent.
     pub(super) outbox: Vec<Action>,
     pub(super) events: Events,
     /// Errors of partitions, each to be told once.
-    errors: VecDeque<Error>,
+    pub(super) errors: VecDeque<Error>,
+    /// The server's answers to fetches can't be used, which was told.
+    pub(super) fetch_fails: bool,
     /// The membership is over; with a reason, if it was not asked for.
     pub(super) over: bool,
     pub(super) fatal: Option<Error>,
+    /// What was done last may not be committed, though the consumer was closed for that.
+    pub(super) unreleased: Option<Error>,
     /// The user wants no more records.
     pub(super) stopped: bool,
     /// The consumer is gone.
@@ -76,8 +79,8 @@ pub(super) struct State {
     /// A partition has room again.
     pub(super) wake_fetch: bool,
     assignments: u64,
-    /// Who waits for a commit that has not begun.
-    pub(super) commit_waiters: Vec<oneshot::Sender<Result<()>>>,
+    /// Who waits for a commit that has not begun; none if nobody would answer.
+    pub(super) commit_waiters: Option<Vec<oneshot::Sender<Result<()>>>>,
 }
 
 impl Shared {
@@ -93,8 +96,10 @@ impl Shared {
             outbox: Vec::new(),
             events: Events::default(),
             errors: VecDeque::new(),
+            fetch_fails: false,
             over: false,
             fatal: None,
+            unreleased: None,
             stopped: false,
             closed: false,
             closing: false,
@@ -103,7 +108,7 @@ impl Shared {
             turn: None,
             wake_fetch: false,
             assignments: 0,
-            commit_waiters: Vec::new(),
+            commit_waiters: Some(Vec::new()),
         };
         Arc::new(Shared {
             state: Mutex::new(state),
@@ -177,9 +182,9 @@ impl State {
                 events.extend(self.drained(id));
             }
             Action::Expire(id, epoch) => {
+                let mode = self.settings.mode;
                 if let Some(owned) = self.granted(id, epoch) {
-                    let position = owned.tracker.final_position();
-                    let position = self.releases_position().then_some(position);
+                    let position = owned.to_release(mode);
                     events.push_back(Event::Drained(id, epoch, position));
                 }
             }
@@ -190,12 +195,12 @@ impl State {
             }
             Action::Overdue => self.overdue = true,
             Action::Lose(id, epoch, reason) => {
-                if let Some(of) = self.remove(id, epoch) {
+                if let Some(of) = self.lose(id, epoch) {
                     self.events.push(ConsumerEvent::Lost { of, reason });
                 }
             }
             Action::Forced(id, epoch) => {
-                if let Some(of) = self.remove(id, epoch) {
+                if let Some(of) = self.lose(id, epoch) {
                     self.events.push(ConsumerEvent::Forced { of });
                 }
             }
@@ -213,6 +218,19 @@ impl State {
     fn remove(&mut self, id: PartitionId, epoch: u64) -> Option<TopicPartition> {
         self.granted(id, epoch)?;
         self.partitions.remove(&id).map(|owned| owned.named())
+    }
+
+    /// Removes a partition that was not released, or nobody knows whether it was.
+    fn lose(&mut self, id: PartitionId, epoch: u64) -> Option<TopicPartition> {
+        let (closing, mode) = (self.closing, self.settings.mode);
+        let owned = self.granted(id, epoch)?;
+        let releases = owned.to_release(mode).is_some() && owned.tracker.to_commit().is_some();
+        if closing && releases {
+            let of = format!("{}/{}", owned.topic, id.partition);
+            let why = format!("no release of {of} was confirmed: its last records may come again");
+            self.unreleased.get_or_insert(Error::unknown(why));
+        }
+        self.remove(id, epoch)
     }
 
     fn assign_grant(&mut self, grant: GrantV1) {
@@ -236,22 +254,16 @@ impl State {
         self.events.push(ConsumerEvent::Assigned { of, position });
     }
 
-    /// Whether the user's marks are persisted when a partition is given back.
-    fn releases_position(&self) -> bool {
-        self.settings.mode != CommitMode::Manual
-    }
-
     /// The event that a partition is drained, if it is.
     pub(super) fn drained(&self, id: PartitionId) -> Option<Event> {
         let owned = self.partitions.get(&id).filter(|owned| owned.draining)?;
-        let manual = !self.releases_position();
-        // The user may still commit what is done, as long as there is time.
-        let uncommitted = manual && owned.tracker.to_commit().is_some();
+        let position = owned.to_release(self.settings.mode);
+        // It may still be committed, as long as there is time.
+        let uncommitted = position.is_none() && owned.tracker.to_commit().is_some();
         let busy = owned.tracker.has_in_hand() || uncommitted;
         if owned.committing || busy && !self.closing {
             return None;
         }
-        let position = (!manual).then(|| owned.tracker.final_position());
         Some(Event::Drained(id, owned.epoch, position))
     }
 
@@ -349,8 +361,8 @@ impl State {
                 Found::Closed(chunk) => {
                     return Next::Closed(owned.source, owned.generation, chunk);
                 }
-                Found::Damaged(damage) => {
-                    self.damaged(id, damage);
+                Found::Stopped(stop) => {
+                    self.stopped_at(id, stop);
                     self.wake_fetch = true;
                     if let Some(error) = self.errors.pop_front() {
                         return Next::Failed(error);
@@ -376,38 +388,6 @@ impl State {
         after.next().or_else(|| self.partitions.first_key_value()).map(|(id, _)| *id)
     }
 
-    /// Batches are not what was written, here or on the server's disk.
-    pub(super) fn damaged(&mut self, id: PartitionId, damage: Damage) {
-        let Some(owned) = self.partitions.get_mut(&id) else { return };
-        let Damage { offsets, fault } = damage;
-        let message = format!(
-            "records {offsets} of {}/{} can't be read ({fault}): seek behind them, or choose to skip",
-            owned.topic, id.partition
-        );
-        let refusal = Refusal::new(ErrorCode::Corrupt, message);
-        self.corrupt(id, offsets, refusal.with_numbers(&[offsets.start, offsets.end]));
-    }
-
-    pub(super) fn corrupt(&mut self, id: PartitionId, offsets: OffsetRange, refusal: Refusal) {
-        let Some(owned) = self.partitions.get_mut(&id) else { return };
-        // A range that ends where it is read would be met again, for ever.
-        if self.settings.on_corrupt == OnCorrupt::Error || offsets.end <= owned.tracker.frontier() {
-            self.halt(id, Error::Refused(refusal));
-            return;
-        }
-        let of = owned.named();
-        owned.jump(offsets.end);
-        self.events.push(ConsumerEvent::Skipped { of, offsets, reason: SkipReason::Corrupt });
-    }
-
-    /// The partition stands still; the user is told why, once.
-    pub(super) fn halt(&mut self, id: PartitionId, error: Error) {
-        if let Some(owned) = self.partitions.get_mut(&id) {
-            owned.halted = true;
-            self.errors.push_back(error);
-        }
-    }
-
     /// The partition of that name, if it is read.
     pub(super) fn find(&mut self, topic: &str, partition: u32) -> Option<&mut Owned> {
         self.partitions
@@ -418,5 +398,41 @@ impl State {
     pub(super) fn owned(&mut self, source: Source, generation: u64) -> Option<&mut Owned> {
         let owned = self.partitions.get_mut(&source.id)?;
         (owned.source == source && owned.generation == generation).then_some(owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use log_core::protocol::offsets::PositionV1;
+
+    use super::super::partition::Run;
+    use super::super::partition::tests::chunk;
+    use super::super::record::tests::{LIMITS, source};
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_is_committed_before_it_is_handed_over_is_released_only_as_far_as_it_was() {
+        let settings = Settings { mode: CommitMode::AtMostOnce, ..Settings::default() };
+        let shared = Shared::new(settings, None, None);
+        let mut state = shared.lock();
+        let id = source().id;
+        state.assign(Arc::from("orders"), id, 1, &PositionV1::at(0));
+        let owned = state.partitions.get_mut(&id).unwrap();
+        owned.opened(Run::open(&chunk(&[(0, 3)]), LIMITS));
+        let Found::Ready(records) = owned.take_run(NOW) else { panic!("a run is there") };
+        owned.withholds = true;
+        owned.draining = true;
+        state.finish(records.source, records.offsets, NOW).unwrap();
+        assert!(state.drained(id).is_none(), "its commit is still to come");
+        let owned = state.partitions.get_mut(&id).unwrap();
+        assert_eq!(owned.to_release(CommitMode::AtMostOnce), None, "when the time is up");
+        owned.tracker.committed(PositionV1::at(3));
+        assert!(matches!(state.drained(id), Some(Event::Drained(_, 1, None))));
+        state.partitions.get_mut(&id).unwrap().withholds = false;
+        let drained = state.drained(id);
+        let Some(Event::Drained(_, 1, Some(position))) = drained else { panic!("{drained:?}") };
+        assert_eq!(position, PositionV1::at(3));
     }
 }

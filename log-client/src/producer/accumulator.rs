@@ -30,7 +30,6 @@ pub(crate) struct Batch {
 #[derive(Debug)]
 pub(crate) struct Accumulator {
     partition: u32,
-    max_bytes: usize,
     builder: BatchBuilder,
     open: Option<Open>,
 }
@@ -52,13 +51,14 @@ pub(crate) fn room_for(record: &Record<'_>) -> usize {
 }
 
 impl Accumulator {
-    pub(crate) fn new(partition: u32, codec: Codec, max_bytes: usize) -> Accumulator {
-        Accumulator { partition, max_bytes, builder: BatchBuilder::new(codec), open: None }
+    pub(crate) fn new(partition: u32, codec: Codec) -> Accumulator {
+        Accumulator { partition, builder: BatchBuilder::new(codec), open: None }
     }
 
-    /// Whether a record of `room` bytes asks for [`Accumulator::seal`] first.
-    pub(crate) fn is_full_for(&self, room: usize) -> bool {
-        self.open.is_some() && self.builder.encoded_bytes() + room > self.max_bytes
+    /// Whether a record of `room` bytes asks for [`Accumulator::seal`] first, where a batch has so
+    /// many at most.
+    pub(crate) fn is_full_for(&self, room: usize, max_bytes: usize) -> bool {
+        self.open.is_some() && self.builder.encoded_bytes() + room > max_bytes
     }
 
     /// Adds a record. `now` is asked for only if it begins a batch.

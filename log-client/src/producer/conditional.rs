@@ -99,8 +99,11 @@ impl Attempt<'_> {
             maybe_appended |= sent;
             let wait = waits.next_wait();
             let in_time = Instant::now() + wait < self.deadline;
+            if error.code() == Some(ErrorCode::StaleTopic) {
+                // What is expected is of the topic that is gone: the next append looks for the new.
+                chain.topic_id = None;
+            }
             match error.code() {
-                Some(ErrorCode::StaleTopic) if in_time => chain.topic_id = None,
                 // It is the oldest one, so that none before it is missing: it was forgotten.
                 Some(ErrorCode::ProducerUnknown | ErrorCode::SequenceGap)
                     if in_time && !maybe_appended =>
@@ -127,6 +130,7 @@ impl Attempt<'_> {
         batch: &Bytes,
     ) -> std::result::Result<Produced, (bool, Error)> {
         let unsent = |error| (false, error);
+        self.sender.check_open().map_err(unsent)?;
         let topic_id = match chain.topic_id {
             Some(topic_id) => topic_id,
             None => describe(self.sender, self.topic).await.map_err(unsent)?.id,

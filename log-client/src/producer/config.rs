@@ -7,6 +7,7 @@ use log_core::protocol::produce::Acks;
 
 use super::Producer;
 use crate::client::Client;
+use crate::config::DURATION_MAX;
 use crate::error::{Error, Result};
 
 /// The most batches of a partition that wait for their reply: as many as the server remembers.
@@ -64,6 +65,8 @@ impl ProducerConfig {
             "delivery_timeout must be longer than linger"
         } else if self.metadata_every.is_zero() {
             "metadata_every must be longer than zero"
+        } else if self.delivery_timeout.max(self.metadata_every) > DURATION_MAX {
+            "delivery_timeout and metadata_every are a year at most"
         } else {
             return Ok(());
         };
@@ -141,5 +144,20 @@ impl ProducerBuilder {
     pub fn build(self) -> Result<Producer> {
         self.config.check()?;
         Ok(Producer::start(&self.client, self.config))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_without_end_are_refused() {
+        assert!(ProducerConfig::default().check().is_ok());
+        let endless =
+            ProducerConfig { delivery_timeout: Duration::MAX, ..ProducerConfig::default() };
+        assert!(matches!(endless.check(), Err(Error::InvalidArgument { .. })));
+        let rare = ProducerConfig { metadata_every: Duration::MAX, ..ProducerConfig::default() };
+        assert!(matches!(rare.check(), Err(Error::InvalidArgument { .. })));
     }
 }

@@ -70,6 +70,8 @@ impl Identity {
 pub(crate) enum Answer {
     /// It is appended.
     Appended(Produced),
+    /// The socket has it, and nothing more was asked for.
+    Told,
     /// The server has refused it.
     Refused(Refusal),
     /// There will be no answer. If it was not sent, it is surely not appended by this attempt.
@@ -202,13 +204,6 @@ impl Lane {
         Some(Outbound { ticket: self.next_ticket, bytes: queued.batch.bytes.clone() })
     }
 
-    /// An attempt that will have no answer was handed to the socket: the batch ends.
-    pub(crate) fn told(&mut self, ticket: u64) -> Option<Settled> {
-        self.unanswered -= 1;
-        let at = self.position(ticket)?;
-        self.end(at, Ok(None))
-    }
-
     /// An attempt has ended. Returns the batch, if it has ended with it.
     pub(crate) fn answered(
         &mut self,
@@ -224,6 +219,11 @@ impl Lane {
                 self.backoff.reset();
                 self.last_failure = None;
                 self.end(at, Ok(Some(produced)))
+            }
+            Answer::Told => {
+                self.backoff.reset();
+                self.last_failure = None;
+                self.end(at, Ok(None))
             }
             Answer::Lost { sent, why } => {
                 self.queue[at].maybe_appended |= sent;

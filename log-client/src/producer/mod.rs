@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use log_core::{Offset, Record};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use self::conditional::Conditional;
 use self::sender::{Put, Sender, Sent};
@@ -58,8 +58,8 @@ impl Producer {
     /// other. Waits for room in the buffer, not for the outcome: that is the [`Delivery`]'s.
     ///
     /// # Errors
-    /// `Refused` with `UnknownTopic`; `TimedOut` if there is no room in time; `InvalidArgument`;
-    /// `Closed`. The record was not sent then.
+    /// `Refused` with `UnknownTopic`; `TimedOut` if there is no room in time; `InvalidArgument`,
+    /// as for a record that is too large for the topic; `Closed`. The record was not sent then.
     pub async fn send(&self, topic: &str, record: &Record<'_>) -> Result<Delivery> {
         self.put(topic, None, Sent::One(record)).await
     }
@@ -103,7 +103,8 @@ impl Producer {
     /// last one that was read, say. It does not wait for what was sent before.
     ///
     /// # Errors
-    /// `Refused` with `EndConflict` tells where it ends; else as [`Producer::send_and_wait`].
+    /// `Refused` with `EndConflict` tells where it ends; with `StaleTopic`, that another topic has
+    /// the name now, which the next append goes to; else as [`Producer::send_and_wait`].
     pub async fn append_at(
         &self,
         topic: &str,
@@ -142,10 +143,16 @@ impl Producer {
         // On a runtime with one thread, replies are read while this gives way.
         tokio::task::coop::consume_budget().await;
         let sender = &self.0.sender;
+        let deadline = Instant::now() + sender.config.delivery_timeout;
+        let mut looked = false;
         loop {
             match sender.put(topic, partition, sent)? {
                 Put::Done(delivery) => return Ok(delivery),
-                Put::UnknownTopic => sender.learn(&tasks::describe(sender, topic).await?)?,
+                Put::Illegal(error) if looked => return Err(error),
+                Put::UnknownTopic | Put::Illegal(_) => {
+                    sender.learn(&tasks::describe(sender, topic).await?)?;
+                    looked = true;
+                }
                 Put::Full => {
                     let mut room = std::pin::pin!(sender.room.notified());
                     room.as_mut().enable();
@@ -153,7 +160,7 @@ impl Producer {
                     if let Put::Done(delivery) = sender.put(topic, partition, sent)? {
                         return Ok(delivery);
                     }
-                    let waited = timeout(sender.config.delivery_timeout, room).await;
+                    let waited = timeout_at(deadline, room).await;
                     let what = || "room in the producer's buffer".to_owned();
                     waited.map_err(|_| Error::TimedOut { what: what() })?;
                 }

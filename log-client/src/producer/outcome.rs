@@ -66,7 +66,8 @@ impl Outcome {
         let produced = result.clone()?;
         Ok(Appended {
             partition: self.partition,
-            offset: produced.map(|produced| produced.base_offset + u64::from(index)),
+            // What the server says may be anything.
+            offset: produced.map(|produced| produced.base_offset.saturating_add(index.into())),
             append_time: produced.map(|produced| produced.append_time),
             duplicate: produced.is_some_and(|produced| produced.duplicate),
         })

@@ -4,7 +4,7 @@
 //! `state` is taken before a connection's own lock, and never held over an `.await`; outcomes are
 //! told after it was let go.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use log_core::clock::{Clock, SystemClock};
@@ -57,8 +57,8 @@ struct State {
     buffered: usize,
     /// Produces of this connection without an answer.
     in_flight: usize,
-    /// Whether a batch had to wait for the server's limit of them.
-    throttled: bool,
+    /// The lines that wait for the server's limit of them, in turn.
+    throttled: VecDeque<(usize, u32)>,
     connection: Option<Connection>,
     /// When the timer's task looks next.
     planned: Instant,
@@ -83,21 +83,32 @@ pub(crate) enum Put {
     Full,
     /// The topic must be looked at first.
     UnknownTopic,
+    /// The topic does not take it, unless it was changed meanwhile.
+    Illegal(Error),
 }
 
-impl Sent<'_> {
-    fn room(self) -> usize {
+impl<'a> Sent<'a> {
+    fn records(self) -> &'a [Record<'a>] {
         match self {
-            Sent::One(record) => room_for(record),
-            Sent::Whole(records) => records.iter().map(room_for).sum(),
+            Sent::One(record) => std::slice::from_ref(record),
+            Sent::Whole(records) => records,
         }
     }
 
-    fn key(&self) -> Option<&[u8]> {
-        match self {
-            Sent::One(record) => record.key,
-            Sent::Whole(records) => records.first().and_then(|record| record.key),
-        }
+    fn room(self) -> usize {
+        self.records().iter().map(room_for).sum()
+    }
+
+    fn key(self) -> Option<&'a [u8]> {
+        self.records().first().and_then(|record| record.key)
+    }
+}
+
+impl State {
+    /// Whether one more produce may wait for its answer.
+    fn has_slot(&self, connection: &Connection) -> bool {
+        let most = connection.hello().produce_in_flight_max.max(1);
+        self.in_flight < usize::try_from(most).unwrap_or(usize::MAX)
     }
 }
 
@@ -108,7 +119,7 @@ impl Sender {
             topics: Vec::new(),
             buffered: 0,
             in_flight: 0,
-            throttled: false,
+            throttled: VecDeque::new(),
             connection: None,
             planned: Instant::now(),
             closed: false,
@@ -176,12 +187,21 @@ impl Sender {
             if state.buffered + room > self.config.buffer_max_bytes {
                 return Ok(Put::Full);
             }
-            let partition = state.topics[at].choose(asked, sent.key())?;
-            let delivery = match sent {
-                Sent::One(record) => self.gather(state, (at, partition), record, room),
-                Sent::Whole(records) => self.put_whole(state, (at, partition), records),
-            }?;
-            Ok(Put::Done(delivery))
+            let topic = &state.topics[at];
+            // None is longer than all of them: the usual batch needs no second look.
+            let long = topic.is_long(room);
+            let check = |one| topic.check(one, if long { room_for(one) } else { room });
+            if let Err(error) = sent.records().iter().try_for_each(check) {
+                return Ok(Put::Illegal(error));
+            }
+            let partition = topic.choose(asked, sent.key())?;
+            match sent {
+                // In a batch with others, what frames a record may be longer.
+                Sent::One(record) if !long => {
+                    self.gather(state, (at, partition), record, room).map(Put::Done)
+                }
+                _ => self.put_whole(state, (at, partition), sent.records()),
+            }
         })
     }
 
@@ -192,8 +212,8 @@ impl Sender {
         record: &Record<'_>,
         room: usize,
     ) -> Result<Delivery> {
-        let line = self.line(state, at, partition);
-        let full = line.gathering.is_full_for(room);
+        let most = self.config.batch_max_bytes.min(state.topics[at].batch_max_bytes());
+        let full = self.line(state, at, partition).gathering.is_full_for(room, most);
         if full {
             self.seal(state, at, partition);
         }
@@ -213,10 +233,13 @@ impl Sender {
         state: &mut State,
         (at, partition): (usize, u32),
         records: &[Record<'_>],
-    ) -> Result<Delivery> {
+    ) -> Result<Put> {
         let (time, now) = (self.clock.now(), Instant::now());
         let codec = self.config.codec;
         let batch = self.line(state, at, partition).gathering.whole(records, codec, time, now)?;
+        if let Err(error) = state.topics[at].check_batch(batch.bytes.len()) {
+            return Ok(Put::Illegal(error));
+        }
         // What was sent before goes before.
         self.seal(state, at, partition);
         state.buffered += batch.reserved;
@@ -224,7 +247,7 @@ impl Sender {
         self.line(state, at, partition).lane.push(batch);
         state.topics[at].turn(partition);
         self.advance(state, at, partition, now);
-        Ok(delivery)
+        Ok(Put::Done(delivery))
     }
 
     fn line<'a>(&self, state: &'a mut State, at: usize, partition: u32) -> &'a mut Line {
@@ -232,13 +255,14 @@ impl Sender {
         // Without answers nothing is known of what arrived, so nothing can be numbered.
         let identity = || (config.acks != Acks::None).then(Identity::random);
         state.topics[at].lines[partition as usize].get_or_insert_with(|| Line {
-            gathering: Accumulator::new(partition, config.codec, config.batch_max_bytes),
+            gathering: Accumulator::new(partition, config.codec),
             lane: Lane::new(
                 identity(),
                 config.in_flight_max,
                 config.delivery_timeout,
                 Backoff::new(self.link.config().backoff),
             ),
+            throttled: false,
         })
     }
 
@@ -283,9 +307,11 @@ impl Sender {
                 state.connection = None;
                 break;
             }
-            let most = connection.hello().produce_in_flight_max.max(1);
-            if state.in_flight >= usize::try_from(most).unwrap_or(usize::MAX) {
-                state.throttled = true;
+            if !state.has_slot(&connection) {
+                let line = self.line(state, at, partition);
+                if !std::mem::replace(&mut line.throttled, true) {
+                    state.throttled.push_back((at, partition));
+                }
                 return;
             }
             let topic_id = state.topics[at].id;
@@ -294,17 +320,17 @@ impl Sender {
             let acks = self.config.acks;
             let head = ProduceHead { topic_id, partition, acks, expected_end: None }.encode();
             let (ticket, body) = (outbound.ticket, (head.as_slice(), &outbound.bytes));
+            let sender = Arc::clone(self);
+            let on_answer = move |answer| sender.on_answer((at, partition), ticket, answer);
             let sent = if acks == Acks::None {
-                connection.tell(PRODUCE, body)
+                connection.tell(PRODUCE, body, Box::new(on_answer))
             } else {
-                let sender = Arc::clone(self);
-                let on_answer = move |answer| sender.on_answer((at, partition), ticket, answer);
-                connection.request(PRODUCE, body, Box::new(on_answer))
+                connection.request(PRODUCE, body, Box::new(on_answer)).map(|()| false)
             };
             let lane = &mut self.line(state, at, partition).lane;
             let ended = match sent {
-                Ok(()) if acks == Acks::None => lane.told(ticket),
-                Ok(()) => {
+                Ok(true) => lane.answered(ticket, Answer::Told, now),
+                Ok(false) => {
                     state.in_flight += 1;
                     continue;
                 }
@@ -327,17 +353,29 @@ impl Sender {
         ticket: u64,
         answer: connection::Answer,
     ) {
-        let answer = understood(answer);
+        let answer = understood(answer, self.config.acks);
         let now = Instant::now();
         self.with_state(|state| {
             state.in_flight -= 1;
             let ended = self.line(state, at, partition).lane.answered(ticket, answer, now);
             state.ended.extend(ended);
+            // The slot goes to whoever has waited longest, and not back to who had it.
+            self.advance_throttled(state, now);
             self.advance(state, at, partition, now);
-            if std::mem::take(&mut state.throttled) {
-                self.advance_all(state, now);
-            }
         });
+    }
+
+    fn advance_throttled(self: &Arc<Self>, state: &mut State, now: Instant) {
+        // Whoever has more to send than there are slots waits behind the others then.
+        for _ in 0..state.throttled.len() {
+            let free = state.connection.as_ref().is_some_and(|one| state.has_slot(one));
+            if !free {
+                return;
+            }
+            let Some((at, partition)) = state.throttled.pop_front() else { return };
+            self.line(state, at, partition).throttled = false;
+            self.advance(state, at, partition, now);
+        }
     }
 
     fn advance_all(self: &Arc<Self>, state: &mut State, now: Instant) {
@@ -376,6 +414,13 @@ impl Sender {
             state.connection = Some(connection);
             self.advance_all(state, Instant::now());
         });
+    }
+
+    /// # Errors
+    /// `Closed`, once it was.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        let closed = self.state.lock().closed;
+        if closed { Err(Error::Closed { what: "the producer" }) } else { Ok(()) }
     }
 
     /// Whether batches can be sent.
@@ -465,13 +510,14 @@ fn lines(state: &State) -> Vec<(usize, u32)> {
 }
 
 /// What the answer to a produce means.
-pub(crate) fn understood(answer: connection::Answer) -> Answer {
+fn understood(answer: connection::Answer, acks: Acks) -> Answer {
     let lost = |sent, why| Answer::Lost { sent, why };
     match answer {
         Err(failure) => lost(failure.sent, failure.error),
         Ok(reply) => match reply.accepted() {
             Err(Error::Refused(refusal)) => Answer::Refused(refusal),
             Err(why) => lost(true, why),
+            Ok(_) if acks == Acks::None => Answer::Told,
             Ok(body) => match Produced::decode(&body) {
                 Ok(produced) => Answer::Appended(produced),
                 Err(fault) => lost(true, fault.into()),

@@ -3,6 +3,8 @@
 use std::num::NonZeroU32;
 
 use log_core::partitioner::partition_for;
+use log_core::record::{BatchLimits, check_records};
+use log_core::{Record, Timestamp, TopicConfig};
 use tokio::time::Instant;
 
 use super::accumulator::Accumulator;
@@ -20,6 +22,7 @@ pub(crate) struct Topic {
     /// Whether it was found to be gone; it is looked for anew before more is sent.
     pub(crate) gone: bool,
     partitions: NonZeroU32,
+    limits: BatchLimits,
     /// Those that can be used, for records that may go anywhere.
     usable: Vec<u32>,
     /// Where such records go until the batch is whole: an index into `usable`.
@@ -33,6 +36,8 @@ pub(crate) struct Topic {
 pub(crate) struct Line {
     pub(crate) gathering: Accumulator,
     pub(crate) lane: Lane,
+    /// Whether it waits for the server's limit of produces.
+    pub(crate) throttled: bool,
 }
 
 impl Line {
@@ -56,6 +61,7 @@ impl Topic {
             id: told.id,
             gone: false,
             partitions: NonZeroU32::MIN,
+            limits: limits(&told.config),
             usable: Vec::new(),
             // Producers begin at different places.
             sticky: usize::try_from(random_number() >> 40).unwrap_or(0),
@@ -73,7 +79,7 @@ impl Topic {
         let count = u32::try_from(told.partitions.len()).ok().and_then(NonZeroU32::new);
         let illegal = |value| log_core::Fault::Field { field: "partitions", value };
         self.partitions = count.ok_or_else(|| Error::Protocol(illegal(0)))?;
-        (self.id, self.gone) = (told.id, false);
+        (self.id, self.gone, self.limits) = (told.id, false, limits(&told.config));
         let all = 0..self.partitions.get();
         let usable = all.clone().zip(&told.partitions).filter(|(_, ends)| ends.is_ok());
         self.usable = usable.map(|(partition, _)| partition).collect();
@@ -83,6 +89,45 @@ impl Topic {
         self.lines.resize_with(self.lines.len().max(told.partitions.len()), || None);
         self.lines.iter_mut().flatten().for_each(|line| line.lane.renewed());
         Ok(())
+    }
+
+    /// Whether a record of so much room may be longer than the topic takes, or longer in a batch
+    /// than alone.
+    pub(crate) fn is_long(&self, room: usize) -> bool {
+        room > bytes(self.limits.record_max_bytes)
+    }
+
+    /// The most bytes of a batch.
+    pub(crate) fn batch_max_bytes(&self) -> usize {
+        bytes(self.limits.batch_max_bytes)
+    }
+
+    /// Refuses a record that the topic does not take: it would take its whole batch with it.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, naming the limit.
+    pub(crate) fn check(&self, record: &Record<'_>, room: usize) -> Result<()> {
+        if !self.is_long(room) && record.headers.len() <= bytes(self.limits.headers_max) {
+            return Ok(());
+        }
+        // How long the batch is, compression may still change.
+        let limits = BatchLimits { batch_max_bytes: u32::MAX, ..self.limits };
+        let checked = check_records(std::slice::from_ref(record), Timestamp::MIN, &limits);
+        let illegal = |error| Error::invalid(format!("topic {}: {error}", self.name));
+        checked.map(drop).map_err(illegal)
+    }
+
+    /// Refuses a batch that the topic does not take.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, naming the limit.
+    pub(crate) fn check_batch(&self, length: usize) -> Result<()> {
+        let limit = self.batch_max_bytes();
+        if length <= limit {
+            return Ok(());
+        }
+        let name = &self.name;
+        Err(Error::invalid(format!("topic {name}: a batch of {length} bytes, more than {limit}")))
     }
 
     /// The partition for a record: the one asked for, its key's, or the one whose turn it is.
@@ -110,9 +155,22 @@ impl Topic {
     }
 }
 
+fn limits(config: &TopicConfig) -> BatchLimits {
+    BatchLimits {
+        record_max_bytes: config.record_max_bytes,
+        batch_max_bytes: config.batch_max_bytes,
+        expanded_max: config.batch_max_expanded_bytes,
+        headers_max: config.headers_max,
+        strict: config.strict,
+    }
+}
+
+fn bytes(limit: u32) -> usize {
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
 #[cfg(test)]
 mod tests {
-    use log_core::TopicConfig;
     use log_core::protocol::topics::PartitionEndsV1;
     use log_core::protocol::{ErrorCode, Refusal};
 

@@ -80,6 +80,22 @@ async fn a_call_without_an_answer_ends_at_its_deadline() {
 }
 
 #[tokio::test]
+async fn what_changes_something_and_may_be_done_ends_as_unknown_though_it_is_repeated() {
+    let refused = || Act::Refuse(Refusal::new(ErrorCode::UnknownTopic, "gone"));
+    let garbled = || Act::Reply(Bytes::from_static(b"\xff\xff\xff"));
+    for acts in [vec![Act::Ignore], vec![Act::Cut, refused()], vec![garbled()]] {
+        let (server, asked) = acting(acts.clone()).await;
+        let client = hasty_client(&server).await;
+        let trimmed = client.admin().trim_partition("orders", 0, 5).await;
+        assert!(matches!(trimmed, Err(Error::OutcomeUnknown { .. })), "{trimmed:?} of {acts:?}");
+        assert_eq!(asked.load(Ordering::SeqCst), acts.len());
+    }
+    let (server, _) = acting(vec![refused()]).await;
+    let trimmed = hasty_client(&server).await.admin().trim_partition("orders", 0, 5).await;
+    assert_eq!(trimmed.unwrap_err().code(), Some(ErrorCode::UnknownTopic));
+}
+
+#[tokio::test]
 async fn a_repeated_reply_answers_nobody_else() {
     let other = ListTopicsReplyV1 { topics: Vec::new() };
     let (server, _) = acting(vec![Act::ReplyTwice(body()), reply(&other)]).await;

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod calls;
+mod consume;
 mod fake_log;
 mod produce;
 mod real;

@@ -1,12 +1,15 @@
 //! Producing to a server that drops, delays, repeats, cuts and refuses.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use log_client::{Delivery, Error, Producer, ProducerConfig};
+use log_client::{Acks, Delivery, Error, Producer, ProducerConfig};
+use log_core::protocol::produce::ProduceHead;
 use log_core::protocol::{ErrorCode, Refusal, RequestKind};
 use log_core::{Codec, Record};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use crate::fake_log::{FakeLog, TOPIC};
@@ -186,6 +189,103 @@ async fn a_full_buffer_holds_the_sender_back_until_there_is_room() {
 }
 
 #[tokio::test]
+async fn what_asks_for_no_answer_waits_in_the_buffer_until_the_socket_has_it() {
+    let (go_on, count) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (stalled, counted) = (Arc::clone(&go_on), Arc::clone(&count));
+    let (server, _) = serving(1, move |_, _| {
+        let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+        Some(if first { Act::Stall(Arc::clone(&stalled)) } else { Act::Ignore })
+    })
+    .await;
+    let client = hasty_client(&server).await;
+    let config = ProducerConfig {
+        acks: Acks::None,
+        buffer_max_bytes: 1024 * 1024,
+        batch_max_bytes: 64 * 1024,
+        ..ProducerConfig::default()
+    };
+    let producer = client.producer().with(config).build().unwrap();
+    let value = vec![7; 64 * 1024];
+    let record = [Record::new(&value)];
+    let mut sent = 0;
+    // More than any socket takes.
+    while sent < 1_000 {
+        let sending = producer.send_batch(TOPIC, Some(0), &record);
+        match timeout(Duration::from_millis(300), sending).await {
+            Ok(delivery) => drop(delivery.unwrap()),
+            Err(_) => break,
+        }
+        sent += 1;
+    }
+    assert!((10..1_000).contains(&sent), "{sent}");
+    let flushed = timeout(Duration::from_millis(100), producer.flush()).await;
+    assert!(flushed.is_err(), "it is not with the socket yet");
+    go_on.notify_one();
+    timeout(Duration::from_secs(10), producer.close()).await.unwrap().unwrap();
+    let arrived = async {
+        while count.load(Ordering::SeqCst) < sent {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), arrived).await.expect("nothing was dropped");
+}
+
+#[tokio::test]
+async fn partitions_take_turns_at_the_servers_limit() {
+    let (turns, mut log) = (Arc::new(Mutex::new(Vec::new())), FakeLog::new(3));
+    let seen = Arc::clone(&turns);
+    let server = ScriptedServer::limited(1, move |asked| {
+        if asked.kind == RequestKind::Produce.number() {
+            seen.lock().push(ProduceHead::decode(&asked.body).unwrap().0.partition);
+        }
+        log.answer(&asked)
+    });
+    let server = server.await;
+    let producer = hasty_client(&server).await.producer().build().unwrap();
+    producer.send_and_wait(TOPIC, &Record::new(b"1")).await.unwrap();
+    turns.lock().clear();
+    for _ in 0..10 {
+        for partition in 0..3 {
+            drop(producer.send_batch(TOPIC, Some(partition), &[Record::new(b"2")]).await.unwrap());
+        }
+    }
+    producer.flush().await.unwrap();
+    let turns = turns.lock();
+    assert_eq!(turns.len(), 30);
+    for window in turns[..24].windows(6) {
+        assert!((0..3).all(|partition| window.contains(&partition)), "{turns:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_room_waits_no_longer_than_the_delivery_may_take() {
+    let (server, _) = serving(1, |_, _| None).await;
+    let client = hasty_client(&server).await;
+    let config = ProducerConfig {
+        buffer_max_bytes: 2_000,
+        batch_max_bytes: 500,
+        linger: Duration::from_millis(100),
+        ..brief(Duration::from_millis(500))
+    };
+    let producer = client.producer().with(config).build().unwrap();
+    let small = {
+        let producer = producer.clone();
+        tokio::spawn(async move {
+            // Room comes and goes all the time, and is never enough for the large one.
+            loop {
+                drop(producer.send_to(TOPIC, 0, &Record::new(&[1; 300])).await.unwrap());
+            }
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let began = Instant::now();
+    let large = producer.send_to(TOPIC, 0, &Record::new(&[2; 1_900])).await;
+    small.abort();
+    assert!(matches!(large, Err(Error::TimedOut { .. })), "{large:?}");
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
 async fn dropping_the_producer_ends_every_delivery() {
     let (server, _) = serving(1, |_, _| Some(Act::Ignore)).await;
     let client = hasty_client(&server).await;
@@ -220,6 +320,24 @@ async fn a_topic_made_anew_is_found_and_partitions_that_were_added_are_used() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     let added = producer.send_to(TOPIC, 1, &Record::new(b"3")).await.unwrap();
     assert_eq!(added.await.unwrap().partition, 1);
+}
+
+#[tokio::test]
+async fn a_conditional_append_is_never_made_to_another_topic_of_that_name_nor_after_the_close() {
+    let (server, log) = serving(1, |_, _| None).await;
+    let client = hasty_client(&server).await;
+    let producer = client.producer().build().unwrap();
+    let records = [Record::new(b"1")];
+    producer.append_at(TOPIC, 0, &records, 0).await.unwrap();
+    *log.lock() = FakeLog { topic_id: 2, ..FakeLog::new(1) };
+    // What was read of the old one says nothing of where the new one ends.
+    let stale = producer.append_at(TOPIC, 0, &records, 0).await;
+    assert_eq!(stale.unwrap_err().code(), Some(ErrorCode::StaleTopic));
+    producer.append_at(TOPIC, 0, &records, 0).await.unwrap();
+    let clone = producer.clone();
+    producer.close().await.unwrap();
+    let late = clone.append_at(TOPIC, 0, &records, 1).await;
+    assert!(matches!(late, Err(Error::Closed { .. })), "{late:?}");
 }
 
 #[tokio::test]

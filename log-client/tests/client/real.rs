@@ -199,3 +199,42 @@ async fn a_restart_of_the_server_loses_and_repeats_nothing() {
     let there = values(&partition(&running, "orders", 0));
     assert!(there.into_iter().eq((0..20_000_u32).map(|n| n.to_le_bytes().to_vec())));
 }
+
+#[tokio::test]
+async fn what_a_topic_does_not_take_is_refused_alone() {
+    let running = running().await;
+    let admin = running.client.admin();
+    let (record_max_bytes, batch_max_bytes) = (8 * 1024, 16 * 1024);
+    let config = TopicConfig { record_max_bytes, batch_max_bytes, ..TopicConfig::default() };
+    admin.create_topic("orders", 1, &config).await.unwrap();
+    let config = ProducerConfig { linger: Duration::from_millis(50), ..ProducerConfig::default() };
+    let producer = running.client.producer().with(config).build().unwrap();
+    let before = producer.send("orders", &Record::new(b"before")).await.unwrap();
+    let large = [7; 10 * 1024];
+    let large = Record::new(&large);
+    let refused = producer.send("orders", &large).await;
+    assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
+    let refused = producer.send_batch("orders", None, &[Record::new(&[7; 2_000]); 9]).await;
+    assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
+    before.await.unwrap();
+
+    // Far more than fits into one batch of the topic.
+    let mut deliveries = Vec::new();
+    for _ in 0..200 {
+        deliveries.push(producer.send("orders", &Record::new(&[1; 1_000])).await.unwrap());
+    }
+    for delivery in deliveries {
+        delivery.await.unwrap();
+    }
+
+    // To the byte.
+    for length in 8_100..8_192 {
+        let value = vec![1; length];
+        let record = Record::new(&value);
+        let taken = partition(&running, "orders", 0).append(&[record]).is_ok();
+        assert_eq!(producer.send_and_wait("orders", &record).await.is_ok(), taken, "{length}");
+    }
+
+    admin.alter_topic("orders", &TopicConfig::default()).await.unwrap();
+    producer.send_and_wait("orders", &large).await.expect("the topic takes it now");
+}

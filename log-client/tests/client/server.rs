@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// The least that the server's frames may be: what tests send is far smaller.
@@ -30,6 +31,8 @@ pub(crate) enum Act {
     Refuse(Refusal),
     /// It is not answered.
     Ignore,
+    /// It is not answered, and nothing more of its connection is read until this is told.
+    Stall(Arc<Notify>),
     /// The connection is closed.
     Cut,
     /// Half of the answer is sent, then the connection is closed.
@@ -56,13 +59,21 @@ pub(crate) struct ScriptedServer {
 impl ScriptedServer {
     /// Starts one that does what `script` says.
     pub(crate) async fn start(script: impl FnMut(Asked) -> Act + Send + 'static) -> ScriptedServer {
+        ScriptedServer::limited(64, script).await
+    }
+
+    /// Starts one that takes so many produces at a time.
+    pub(crate) async fn limited(
+        produces: u32,
+        script: impl FnMut(Asked) -> Act + Send + 'static,
+    ) -> ScriptedServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let script: Arc<Mutex<Script>> = Arc::new(Mutex::new(script));
         let task = tokio::spawn(async move {
             for connection in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(serve(stream, connection, Arc::clone(&script)));
+                tokio::spawn(serve(stream, (connection, produces), Arc::clone(&script)));
             }
         });
         ScriptedServer { address, task }
@@ -80,13 +91,17 @@ pub(crate) fn reply<T: Serialize>(answer: &T) -> Act {
     Act::Reply(Bytes::from(codec::encode(answer)))
 }
 
-async fn serve(mut stream: TcpStream, connection: usize, script: Arc<Mutex<Script>>) {
+async fn serve(
+    mut stream: TcpStream,
+    (connection, produces): (usize, u32),
+    script: Arc<Mutex<Script>>,
+) {
     let mut reader = FrameReader::new(FRAME_LIMIT_BYTES);
     loop {
         while let Some(frame) = reader.take().unwrap() {
             let head = RequestHead::decode(&frame.head);
             let act = if head.kind == HelloV1::KIND.number() {
-                reply(&hello())
+                reply(&hello(produces))
             } else {
                 (script.lock())(Asked { connection, kind: head.kind, body: frame.body })
             };
@@ -108,6 +123,10 @@ async fn carry_out(stream: &mut TcpStream, act: Act, correlation: u32) -> bool {
         Act::ReplyTwice(body) => accepted(body).repeat(2),
         Act::Refuse(refusal) => encode_refusal(refusal, correlation),
         Act::Ignore => return true,
+        Act::Stall(told) => {
+            told.notified().await;
+            return true;
+        }
         Act::Cut => return false,
         Act::CutInReply(body) => accepted(body)[..FRAME_HEAD_BYTES + body.len() / 2].to_vec(),
     };
@@ -115,14 +134,14 @@ async fn carry_out(stream: &mut TcpStream, act: Act, correlation: u32) -> bool {
     written && !matches!(act, Act::CutInReply(_))
 }
 
-fn hello() -> HelloReplyV1 {
+fn hello(produce_in_flight_max: u32) -> HelloReplyV1 {
     HelloReplyV1 {
         server_version: "scripted".to_owned(),
         boot_id: 7,
         server_time: 0,
         versions: Vec::new(),
         frame_max_bytes: u32::try_from(FRAME_LIMIT_BYTES).unwrap(),
-        produce_in_flight_max: 64,
+        produce_in_flight_max,
         fetch_in_flight_max: 8,
         authentication: Vec::new(),
     }

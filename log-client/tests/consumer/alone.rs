@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use log_client::consumer::{OutOfRange, SkipReason};
-use log_client::{ConsumerEvent, Error};
+use log_client::{CommitMode, ConsumerEvent, Error};
 use log_core::protocol::ErrorCode;
 use log_core::{FlushPolicy, OffsetRange, StartFrom, TopicConfig};
+use tokio::time::timeout;
 
-use super::world::{Proxy, World, by_partition, next, nothing_more, offsets, until};
+use super::world::{
+    PATIENCE, Proxy, World, by_partition, event, next, nothing_more, offsets, until,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_partition_is_read_from_where_it_is_said() {
@@ -94,6 +97,40 @@ async fn pause_seek_and_stop() {
     let reader = tokio::spawn(async move { consumer.next().await });
     handle.stop();
     assert!(reader.await.unwrap().unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_is_not_there_is_refused_and_a_topic_that_goes_is_told() {
+    let world = World::new();
+    world.topic("orders", 2);
+    let client = world.client().await;
+    let absent = client.consumer().assign([("orders", 2, StartFrom::Offset(0))]).build().await;
+    assert!(matches!(absent, Err(Error::InvalidArgument { .. })), "{absent:?}");
+    let at = [("orders", 1, StartFrom::Earliest)];
+    let mut consumer = client.consumer().assign(at).build().await.unwrap();
+    nothing_more(&mut consumer).await;
+    client.admin().delete_topic("orders").await.unwrap();
+    let told = timeout(PATIENCE, consumer.next()).await.unwrap();
+    assert_eq!(told.unwrap_err().code(), Some(ErrorCode::StaleTopic));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_was_due_and_failed_is_told() {
+    let mut world = World::new();
+    world.topic("orders", 1);
+    world.append("orders", 0, 5);
+    let client = world.client().await;
+    let commit = CommitMode::Automatic { every: Duration::from_millis(50) };
+    let builder = client.consumer().group("billing").assign([("orders", 0, StartFrom::Earliest)]);
+    let builder = builder.commit(commit).commit_timeout(Duration::from_millis(200));
+    let mut consumer = builder.build().await.unwrap();
+    offsets(&mut consumer, 3).await;
+    world.stop();
+    offsets(&mut consumer, 1).await;
+    event(&consumer, |event| matches!(event, ConsumerEvent::CommitFailed { .. })).await;
+    world.start();
+    consumer.commit().await.unwrap();
+    assert_eq!(consumer.committed("orders", 0).await.unwrap(), Some(4));
 }
 
 /// I01: a consumer whose offset has gone follows its policy, once, and tells what it has skipped.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use log_client::{CommitMode, Error};
 use log_core::StartFrom;
+use tokio::time::timeout;
 
-use super::world::{World, member, next, offsets};
+use super::world::{PATIENCE, World, member, next, offsets, settled};
 
 /// D10: what is committed is the next offset to read, however it is committed.
 #[tokio::test(flavor = "multi_thread")]
@@ -81,6 +82,30 @@ async fn d11_close_commits_nothing_that_the_user_did_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_close_tells_that_the_last_commit_was_not_confirmed() {
+    let mut world = World::new();
+    world.topic("orders", 1);
+    world.append("orders", 0, 10);
+    let client = world.client().await;
+    let every = Duration::from_secs(3_600);
+    let builder = || {
+        let quick = member(&client).drain_timeout(Duration::from_millis(500));
+        quick.commit(CommitMode::Automatic { every })
+    };
+    let mut consumer = builder().build().await.unwrap();
+    offsets(&mut consumer, 5).await;
+    world.stop();
+    let closed = consumer.close().await;
+    assert!(matches!(closed, Err(Error::OutcomeUnknown { .. })), "{closed:?}");
+    world.start();
+    let mut consumer = builder().build().await.unwrap();
+    offsets(&mut consumer, 5).await;
+    consumer.commit().await.unwrap();
+    world.stop();
+    consumer.close().await.expect("there was nothing to commit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_done_out_of_order_is_not_handed_over_again() {
     let world = World::new();
     world.topic("orders", 1);
@@ -135,6 +160,33 @@ async fn at_most_once_commits_before_it_hands_over() {
     assert_eq!(next(&mut again).await.offset, 3);
 }
 
+/// What could not be committed is handed over once it can be.
+#[tokio::test(flavor = "multi_thread")]
+async fn at_most_once_loses_nothing_to_a_commit_that_fails() {
+    let mut world = World::new();
+    world.topic("orders", 1);
+    world.append("orders", 0, 3);
+    let client = world.client().await;
+    let builder = member(&client).commit(CommitMode::AtMostOnce);
+    let builder = builder.commit_timeout(Duration::from_millis(100));
+    let mut consumer = builder.build().await.unwrap();
+    settled(&[&consumer], 1).await;
+    // It is fetched meanwhile.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.stop();
+    assert!(consumer.next().await.is_err());
+    world.start();
+    let again = async {
+        loop {
+            if let Ok(record) = consumer.next().await {
+                return record.unwrap().offset;
+            }
+        }
+    };
+    assert_eq!(timeout(PATIENCE, again).await.unwrap(), 0);
+    assert_eq!(offsets(&mut consumer, 2).await, [1, 2]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nonsense_is_refused_before_anything_is_sent() {
     let world = World::new();
@@ -149,6 +201,9 @@ async fn nonsense_is_refused_before_anything_is_sent() {
         member(&client).member_id(""),
         member(&client).session_timeout(Duration::ZERO),
         member(&client).commit(CommitMode::Automatic { every: Duration::ZERO }),
+        member(&client).commit(CommitMode::Automatic { every: Duration::MAX }),
+        member(&client).drain_timeout(Duration::MAX),
+        member(&client).commit_timeout(Duration::MAX),
         member(&client).max_ahead(0),
         member(&client).prefetch(2, 1),
         client

@@ -9,7 +9,7 @@ use std::time::Duration;
 use integration_tests::Dice;
 use integration_tests::fault_proxy::{Fault, FaultProxy, Faults};
 use integration_tests::server_process::ServerProcess;
-use log_client::{Acks, Client, CommitMode, Consumer, ConsumerEvent};
+use log_client::{Acks, Client, CommitMode, Consumer, ConsumerEvent, Error};
 use log_core::{FlushPolicy, StartFrom, TopicConfig};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -149,7 +149,11 @@ async fn consume(mut consumer: Consumer, stays: Stays, mut stopped: watch::Recei
         let mut stays = stays.lock().expect("no panic");
         stays.entry(record.partition).or_default().offsets.push(record.offset);
     }
-    consumer.close().await.expect("it is closed in order");
+    match consumer.close().await {
+        // Whoever was cut off for too long can't know whether its last commit has arrived.
+        Ok(()) | Err(Error::OutcomeUnknown { .. }) => {}
+        Err(error) => panic!("it is closed in order: {error}"),
+    }
     events.abort();
 }
 
