@@ -18,6 +18,10 @@ pub use settings::{Launch, LogFormat};
 /// What a frame holds beside the batches of a fetch: heads, and an entry for each partition.
 pub(crate) const FRAME_OVERHEAD_BYTES: usize = 1024 * 1024;
 
+/// The bounds of a duration for which nothing else is said.
+pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
+pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// How a server behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -124,7 +128,6 @@ impl ServerConfig {
         ] {
             within(setting, count as usize, 1, 100_000)?;
         }
-        let longest = Duration::from_secs(365 * 24 * 3600);
         for (setting, duration) in [
             ("hello_timeout", self.hello_timeout),
             ("frame_timeout", self.frame_timeout),
@@ -132,12 +135,9 @@ impl ServerConfig {
             ("idle_timeout", self.idle_timeout),
             ("fetch_wait_max", self.fetch_wait_max),
         ] {
-            if duration < Duration::from_millis(1) || duration > longest {
-                let why = format!("{duration:?} is not within 1ms..={longest:?}");
-                return Err(ServerError::IllegalSetting { setting, why });
-            }
+            within_time(setting, duration, SHORTEST, LONGEST)?;
         }
-        Ok(())
+        self.groups.check()
     }
 
     /// The most bytes of batches that the reply to a fetch can hold.
@@ -146,11 +146,31 @@ impl ServerConfig {
     }
 }
 
-fn within(setting: &'static str, value: usize, min: usize, max: usize) -> Result<(), ServerError> {
+/// Refuses a number that is out of bounds.
+pub(crate) fn within(
+    setting: &'static str,
+    value: usize,
+    min: usize,
+    max: usize,
+) -> Result<(), ServerError> {
     if (min..=max).contains(&value) {
         return Ok(());
     }
     let why = format!("{value} is not within {min}..={max}");
+    Err(ServerError::IllegalSetting { setting, why })
+}
+
+/// Refuses a duration that is out of bounds.
+pub(crate) fn within_time(
+    setting: &'static str,
+    value: Duration,
+    min: Duration,
+    max: Duration,
+) -> Result<(), ServerError> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    let why = format!("{value:?} is not within {min:?}..={max:?}");
     Err(ServerError::IllegalSetting { setting, why })
 }
 

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::ServerConfig;
 use super::units::{Size, Span};
 use crate::error::ServerError;
+use crate::groups::GroupLimits;
 
 /// The largest file with settings.
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
@@ -110,6 +111,8 @@ struct Settings {
     idle_timeout: Option<Span>,
     #[command(flatten)]
     store: StoreSettings,
+    #[command(flatten)]
+    groups: GroupSettings,
 }
 
 /// Those of the store.
@@ -134,6 +137,37 @@ struct StoreSettings {
     /// How long a sync waits for more appends to serve with it
     #[arg(long, env = "LOG_SERVER_GROUP_COMMIT_LINGER", value_name = "DURATION")]
     group_commit_linger: Option<Span>,
+}
+
+/// Those of consumer groups.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct GroupSettings {
+    /// The most groups, those that have only committed something counted
+    #[arg(long, env = "LOG_SERVER_GROUPS_MAX", value_name = "COUNT")]
+    groups_max: Option<usize>,
+    /// The most members of a group
+    #[arg(long, env = "LOG_SERVER_MEMBERS_MAX", value_name = "COUNT")]
+    members_max: Option<usize>,
+    /// How long the first member of an empty group waits for others
+    #[arg(long, env = "LOG_SERVER_JOIN_WINDOW", value_name = "DURATION")]
+    join_window: Option<Span>,
+    /// The shortest session timeout; a shorter one is lengthened
+    #[arg(long, env = "LOG_SERVER_SESSION_TIMEOUT_MIN", value_name = "DURATION")]
+    session_timeout_min: Option<Span>,
+    /// The longest session timeout; a longer one is shortened
+    #[arg(long, env = "LOG_SERVER_SESSION_TIMEOUT_MAX", value_name = "DURATION")]
+    session_timeout_max: Option<Span>,
+    /// How long an owner counts as alive after a restart; no session timeout is longer. Make it
+    /// shorter only while no group has members
+    #[arg(long, env = "LOG_SERVER_RESTART_TIMEOUT", value_name = "DURATION")]
+    restart_timeout: Option<Span>,
+    /// The longest that draining may take; a longer time is shortened
+    #[arg(long, env = "LOG_SERVER_DRAIN_TIMEOUT_MAX", value_name = "DURATION")]
+    drain_timeout_max: Option<Span>,
+    /// The longest that partitions are kept for the next run of a member
+    #[arg(long, env = "LOG_SERVER_KEEP_MAX", value_name = "DURATION")]
+    keep_max: Option<Span>,
 }
 
 /// What the binary is told: how the server behaves, and what concerns its process alone.
@@ -226,6 +260,7 @@ impl Settings {
             put(timeout, said.map(|span| span.0));
         }
         self.store.put_into(&mut server.store);
+        self.groups.put_into(&mut server.groups);
     }
 }
 
@@ -237,6 +272,23 @@ impl StoreSettings {
         put(&mut store.background_threads_max, self.background_threads_max);
         put(&mut store.maintenance_every, self.maintenance_every.map(|span| span.0));
         put(&mut store.group_commit_linger, self.group_commit_linger.map(|span| span.0));
+    }
+}
+
+impl GroupSettings {
+    fn put_into(&self, groups: &mut GroupLimits) {
+        put(&mut groups.groups_max, self.groups_max);
+        put(&mut groups.members_max, self.members_max);
+        for (timeout, said) in [
+            (&mut groups.join_window, self.join_window),
+            (&mut groups.session_timeout_min, self.session_timeout_min),
+            (&mut groups.session_timeout_max, self.session_timeout_max),
+            (&mut groups.restart_timeout, self.restart_timeout),
+            (&mut groups.drain_timeout_max, self.drain_timeout_max),
+            (&mut groups.keep_max, self.keep_max),
+        ] {
+            put(timeout, said.map(|span| span.0));
+        }
     }
 }
 
@@ -265,13 +317,17 @@ mod tests {
     fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("settings.toml");
-        let text = "data = \"from-file\"\nidle_timeout = \"5m\"\n[store]\ntopics_max = 7\n";
+        let text = "data = \"from-file\"\nidle_timeout = \"5m\"\n[store]\ntopics_max = 7\n\
+                    [groups]\nmembers_max = 5\nrestart_timeout = \"1m\"\n";
         std::fs::write(&path, text).unwrap();
         let file = path.to_str().unwrap();
-        let launch = launch(&["--config", file, "--data", "from-flag"]).unwrap();
+        let line = ["--config", file, "--data", "from-flag", "--restart-timeout", "2m"];
+        let launch = launch(&line).unwrap();
         assert_eq!(launch.server.data, Path::new("from-flag"));
         assert_eq!(launch.server.idle_timeout, Duration::from_secs(300));
         assert_eq!((launch.server.store.topics_max, launch.server.connections_max), (7, 10_000));
+        let groups = &launch.server.groups;
+        assert_eq!((groups.members_max, groups.restart_timeout), (5, Duration::from_secs(120)));
     }
 
     #[test]
@@ -285,6 +341,7 @@ mod tests {
             ("idle_timeout = \"5 parsecs\"", "parsecs"),
             ("connections_max = 0", "connections_max"),
             ("connections_max = \"many\"", "connections_max"),
+            ("[groups]\nrestart_timeout = \"0s\"", "restart_timeout"),
         ] {
             std::fs::write(&path, text).unwrap();
             let refused = launch(&["--config", file]).unwrap_err();

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::config::{LONGEST, SHORTEST, within, within_time};
+use crate::error::ServerError;
+
 /// What groups may be and take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupLimits {
@@ -33,6 +36,35 @@ pub struct GroupLimits {
 }
 
 impl GroupLimits {
+    /// Refuses limits that make no sense.
+    ///
+    /// # Errors
+    /// `IllegalSetting`, naming the setting and what it may be.
+    pub fn check(&self) -> Result<(), ServerError> {
+        for (setting, count) in [
+            ("groups_max", self.groups_max),
+            ("members_max", self.members_max),
+            ("group_topics_max", self.topics_max),
+            ("group_partitions_max", self.partitions_max),
+        ] {
+            within(setting, count, 1, 1_000_000)?;
+        }
+        let least = self.session_timeout_min;
+        for (setting, duration, min) in [
+            ("join_window", self.join_window, Duration::ZERO),
+            ("session_timeout_min", least, SHORTEST),
+            ("session_timeout_max", self.session_timeout_max, least),
+            // No session is longer than this.
+            ("restart_timeout", self.restart_timeout, least),
+            ("drain_timeout_max", self.drain_timeout_max, SHORTEST),
+            ("keep_max", self.keep_max, Duration::ZERO),
+            ("retry_after", self.retry_after, SHORTEST),
+        ] {
+            within_time(setting, duration, min, LONGEST)?;
+        }
+        Ok(())
+    }
+
     /// The session timeout of a member that wants this one.
     #[must_use]
     pub fn session_timeout(&self, wanted: Duration) -> Duration {
@@ -62,6 +94,30 @@ impl Default for GroupLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn defaults_are_legal_and_nonsense_is_refused_by_name() {
+        let sound = GroupLimits::default();
+        sound.check().unwrap();
+        let second = Duration::from_secs(1);
+        let bad = [
+            ("restart_timeout", GroupLimits { restart_timeout: Duration::ZERO, ..sound.clone() }),
+            ("members_max", GroupLimits { members_max: 0, ..sound.clone() }),
+            ("retry_after", GroupLimits { retry_after: Duration::ZERO, ..sound.clone() }),
+            (
+                "session_timeout_max",
+                GroupLimits {
+                    session_timeout_min: 2 * second,
+                    session_timeout_max: second,
+                    ..sound
+                },
+            ),
+        ];
+        for (setting, limits) in bad {
+            let refused = limits.check().unwrap_err().to_string();
+            assert!(refused.contains(setting), "{refused}");
+        }
+    }
 
     #[test]
     fn nobody_has_a_longer_session_than_a_restarted_server_waits() {

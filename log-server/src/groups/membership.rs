@@ -74,7 +74,7 @@ impl Coordinator {
             }
             return Err(refusal);
         }
-        let (member, incarnation) = (&owner.member, owner.incarnation);
+        let (member, incarnation) = (owner.member.escape_debug(), owner.incarnation);
         let (client, address) = (peer.client_id.escape_debug(), peer.address);
         tracing::info!(group = %cell.name, %member, incarnation, %client, %address, "joined");
         Ok(JoinGroupReplyV1 {

@@ -382,7 +382,7 @@ impl Coordinator {
                 }
             }
             Action::Gone { owner, why } => {
-                let (member, incarnation) = (&owner.member, owner.incarnation);
+                let (member, incarnation) = (owner.member.escape_debug(), owner.incarnation);
                 tracing::info!(group = %name, %member, incarnation, "a member is gone: {why}");
                 if let Some(session) = state.sessions.remove(&owner) {
                     session.grants.end(why, told);
@@ -390,7 +390,7 @@ impl Coordinator {
             }
             Action::Forced(forced) => {
                 let (topic, partition) = (&forced.topic, forced.place.partition);
-                let (member, epoch) = (&forced.owner.member, forced.epoch);
+                let (member, epoch) = (forced.owner.member.escape_debug(), forced.epoch);
                 tracing::warn!(
                     group = %name, %topic, partition, %member,
                     incarnation = forced.owner.incarnation, epoch,

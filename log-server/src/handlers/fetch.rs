@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use log_core::protocol::fetch::{FetchPartition, FetchReply, FetchRequest, FetchedPartition};
+use log_core::protocol::fetch::{
+    FETCH_PARTITIONS_MAX, FetchPartition, FetchReply, FetchRequest, FetchedPartition,
+    REPLY_ENTRY_BYTES,
+};
 use log_core::protocol::frame::ReplyHead;
 use log_core::protocol::{ErrorCode, Outgoing, Refusal};
 use log_core::{Error, Fetched, Partition};
 
+use crate::config::FRAME_OVERHEAD_BYTES;
 use crate::context::Context;
 use crate::engine;
 use crate::groups::MemberGrants;
@@ -16,6 +20,10 @@ use crate::tail;
 
 /// Batches up to this size are copied behind the reply's head: that costs less than to share them.
 const COPIED_MAX_BYTES: usize = 2_048;
+
+/// What is left of a frame for refusals, beside the batches: heads and entries take the rest.
+const REFUSALS_MAX_BYTES: usize =
+    FRAME_OVERHEAD_BYTES - FETCH_PARTITIONS_MAX * REPLY_ENTRY_BYTES - 1_024;
 
 /// A partition to read from, or why it can't be.
 #[derive(Debug)]
@@ -40,6 +48,7 @@ pub(crate) struct Gathered {
     pub(crate) bytes: usize,
     /// Whether some partition has something wrong to tell.
     pub(crate) refused: bool,
+    refusal_bytes: usize,
     /// Whether some partition has more than it could give: waiting brings nothing.
     pub(crate) cut_short: bool,
 }
@@ -205,6 +214,11 @@ impl Gathered {
     fn refuse(&mut self, source: &Source, refusal: &Refusal) {
         self.refused = true;
         let bytes = bytes::Bytes::from(refusal.encode());
+        if self.refusal_bytes + bytes.len() > REFUSALS_MAX_BYTES {
+            // It is told by the next fetch that asks for it, if it is still so.
+            return;
+        }
+        self.refusal_bytes += bytes.len();
         self.found.push(entry(source, refusal.code, source.entry.from, bytes));
     }
 }

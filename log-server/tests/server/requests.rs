@@ -191,6 +191,21 @@ fn a_partition_that_can_not_be_read_refuses_its_own_entry_alone() {
 }
 
 #[test]
+fn refusals_leave_room_in_the_frame_for_batches() {
+    let setup = start();
+    let mut peer = setup.peer();
+    let topic = peer.create("events", 1, FlushPolicy::Os);
+    let asked = (0..10_000).map(|number| from(&topic, 1 + number, 0)).collect();
+    let reply = peer.fetch(&fetch_of(asked, 10_000));
+    let refused = reply.partitions.len();
+    assert!((1_000..10_000).contains(&refused), "{refused}");
+    let unknown = ErrorCode::UnknownPartition.number();
+    assert!(reply.partitions.iter().all(|entry| entry.code == unknown));
+    let bytes: usize = reply.partitions.iter().map(|entry| entry.bytes.len()).sum();
+    assert!(bytes + 10_000 * 64 < 1 << 20, "{bytes}");
+}
+
+#[test]
 fn one_batch_comes_whatever_its_size_and_then_no_more_than_asked_for() {
     let setup = start();
     let mut peer = setup.peer();

@@ -204,7 +204,8 @@ impl Group {
         });
         if is_going || self.past.has_left(owner) {
             // A join that comes after the leave that followed it would make a member of nobody.
-            let text = format!("this incarnation of member {} has left", owner.member);
+            let member = owner.member.escape_debug();
+            let text = format!("this incarnation of member {member} has left");
             let number = [owner.incarnation];
             return Err(Refusal::new(ErrorCode::Fenced, text).with_numbers(&number));
         }

@@ -296,7 +296,8 @@ impl Group {
         match self.newest(&owner.member) {
             Some(newest) if newest > owner.incarnation => fenced(owner, newest),
             _ => {
-                let text = format!("no member {} is in this group: join again", owner.member);
+                let member = owner.member.escape_debug();
+                let text = format!("no member {member} is in this group: join again");
                 Refusal::new(ErrorCode::UnknownMember, text)
             }
         }
@@ -442,7 +443,8 @@ impl Group {
 fn fenced(owner: &Owner, newest: u64) -> Refusal {
     let text = format!(
         "a newer incarnation of member {} has joined ({newest}; this is {}): stop",
-        owner.member, owner.incarnation
+        owner.member.escape_debug(),
+        owner.incarnation
     );
     Refusal::new(ErrorCode::Fenced, text).with_numbers(&[newest])
 }

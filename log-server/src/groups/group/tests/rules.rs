@@ -198,6 +198,17 @@ fn a_group_is_in_use_as_long_as_an_older_run_may_hold_something() {
 }
 
 #[test]
+fn what_members_call_themselves_stays_on_the_line_that_tells_of_them() {
+    let mut group = Durable::new(ms(0));
+    let (old, new) = (who("a\nb", 1), who("a\nb", 2));
+    let Err(refusal) = group.group.check_member(&new) else { panic!("it has not joined") };
+    assert!(refusal.message.contains("a\\nb"), "{refusal}");
+    group.join(&new, ms(0));
+    let Some(Answer::Refused(refusal)) = group.join(&old, ms(0)) else { panic!("it is older") };
+    assert!(refusal.message.contains("a\\nb"), "{refusal}");
+}
+
+#[test]
 fn one_that_is_stuck_loses_what_it_has_once_it_knows_and_gets_it_back_when_it_is_not() {
     let mut group = Durable::new(ms(0));
     let a = who("a", 1);
