@@ -119,11 +119,3 @@ fn check(map: &MappedFile, seed: u32, from: u64, until: u64) -> (u64, u64) {
     }
     (begin, position)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::Timestamp;
-    use crate::disk::{Disk, FileMode, OsDisk};
-    use crate::record::test_batch;
-}
