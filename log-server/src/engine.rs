@@ -4,9 +4,8 @@ use bytes::Bytes;
 use log_core::protocol::{ErrorCode, Refusal};
 use log_core::{Appended, Error, Fetched, Offset, Partition, Result};
 
-/// What was appended last, up to this many bytes, is read on the I/O thread: it is in memory, unless
-/// the machine is short of it.
-const RECENT_BYTES: u64 = 64 * 1024 * 1024;
+/// How far ahead of a reader the log is read into memory.
+const AHEAD_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Appends a batch here and now, if that is a matter of copying it; `None` if it has to wait for
 /// something. Nothing was done then.
@@ -34,11 +33,20 @@ pub(crate) fn try_read(
     from: Offset,
     max_bytes: usize,
 ) -> Option<Result<Fetched>> {
-    partition.is_recent(from, RECENT_BYTES).then(|| partition.read(from, max_bytes))
+    if !partition.is_in_memory(from, max_bytes) {
+        return None;
+    }
+    let fetched = partition.read(from, max_bytes);
+    if let Some(ahead) = fetched.as_ref().ok().and_then(|fetched| fetched.ahead(AHEAD_BYTES)) {
+        tokio::task::spawn_blocking(|| ahead.read());
+    }
+    Some(fetched)
 }
 
 /// Reads batches, and waits for the disk. Not for an I/O thread.
 pub(crate) fn read(partition: &Partition, from: Offset, max_bytes: usize) -> Result<Fetched> {
+    // The disk is at what comes next while this is sent.
+    partition.will_need(from, AHEAD_BYTES + max_bytes as u64);
     let fetched = partition.read(from, max_bytes)?;
     fetched.populate()?;
     Ok(fetched)

@@ -167,6 +167,38 @@ impl MappedFile {
         self.advise(Advice::PopulateRead, start, end)
     }
 
+    /// Has the kernel begin to read `[start, end)` from the disk, without waiting for it. Advice may
+    /// be refused without harm.
+    pub fn will_need(&self, start: u64, end: u64) {
+        let _ = self.advise(Advice::WillNeed, start, end);
+    }
+
+    /// Whether `[start, end)` is in the page cache: who reads it then waits for no disk, unless the
+    /// machine is so short of memory that it is dropped meanwhile.
+    #[must_use]
+    pub fn is_resident(&self, start: u64, end: u64) -> bool {
+        let Some(map) = self.mapped() else { return true };
+        let page = rustix::param::page_size();
+        // What can be mapped has an address.
+        let inside = |at: u64| usize::try_from(at.min(self.len)).unwrap_or(usize::MAX);
+        let (mut at, end) = (inside(start) & !(page - 1), inside(end));
+        let mut pages = [0_u8; 1024];
+        while at < end {
+            let len = (end - at).min(pages.len() * page);
+            // SAFETY: `[at, at + len)` lies in the map, which `self` keeps (4); `at` is at a page's
+            // beginning, as maps are. The kernel writes a byte for each page that the range
+            // touches: no more than there are in `pages`.
+            let known =
+                unsafe { libc::mincore(map.as_mut_ptr().add(at).cast(), len, pages.as_mut_ptr()) };
+            let touched = &pages[..len.div_ceil(page)];
+            if known != 0 || touched.iter().any(|page| page & 1 == 0) {
+                return false;
+            }
+            at += len;
+        }
+        true
+    }
+
     /// Whether [`MappedFile::populate_for_reading`] reads, and meets the disk's errors. Kernels before
     /// 5.14 do not, and simulated memory has none.
     #[must_use]

@@ -57,6 +57,7 @@ use flush::{Flush, Unsynced};
 use retention::AgeClock;
 use tail::Tail;
 
+pub use crate::segment::ReadAhead;
 pub use append::Appended;
 pub use bounds::Ends;
 pub use check::{CheckReport, SegmentDescription};

@@ -8,11 +8,10 @@ use bytes::Bytes;
 use super::tail::WaitingReader;
 use super::{Ends, Partition, Shared};
 use crate::clock::Timestamp;
-use crate::disk::MappedFile;
 use crate::error::{Corruption, Error, Fault, Result};
 use crate::offset::{Offset, OffsetRange, StartFrom};
 use crate::record::{BatchView, RecordView};
-use crate::segment::{Chunk, Segment};
+use crate::segment::{Chunk, ReadAhead, Segment, Source};
 
 /// Whole batches as they stand in a segment: they share its map, nothing is copied.
 ///
@@ -30,14 +29,6 @@ pub struct Fetched {
     expanded_max: usize,
 }
 
-/// Where batches come from.
-#[derive(Debug, Clone)]
-struct Source {
-    segment: Arc<Segment>,
-    file: Arc<MappedFile>,
-    position: u64,
-}
-
 impl Partition {
     /// Batches from the one that holds `from` on, up to about `max_bytes`, but at least one. No
     /// bytes if nothing is there to be read yet. Headers are checked; bodies are when they are
@@ -50,17 +41,29 @@ impl Partition {
         self.0.read(from, max_bytes).inspect_err(|error| self.0.count(error))
     }
 
-    /// Whether a read from `from` on waits for no disk: there is nothing there yet, or it lies
-    /// within the last `bytes` that were appended. A cheap look, for those who read such on a
-    /// thread that must not block, and the rest elsewhere: see [`Fetched::populate`].
+    /// Whether a read of `max_bytes` from `from` on is likely to wait for no disk: nothing is there
+    /// yet, it was appended a moment ago, or the page cache has it. A cheap look, for those who read
+    /// such on a thread that must not block, and the rest elsewhere: see [`Fetched::populate`].
     #[must_use]
-    pub fn is_recent(&self, from: Offset, bytes: u64) -> bool {
-        let shared = &*self.0;
-        if from >= shared.readable_end() {
-            return true;
+    pub fn is_in_memory(&self, from: Offset, max_bytes: usize) -> bool {
+        let (shared, bytes) = (&*self.0, max_bytes as u64);
+        let readable_end = shared.readable_end();
+        from >= readable_end
+            || shared
+                .segment_with(from, readable_end)
+                .is_ok_and(|(segment, _)| segment.is_in_memory(from, bytes))
+    }
+
+    /// Has the kernel begin to read `bytes` from `from` on from the disk, as far as they are in one
+    /// segment. For those who are about to read them, and more of them after that; it may itself
+    /// have to read an index.
+    pub fn will_need(&self, from: Offset, bytes: u64) {
+        let (shared, readable_end) = (&*self.0, self.0.readable_end());
+        if from < readable_end
+            && let Ok((segment, _)) = shared.segment_with(from, readable_end)
+        {
+            segment.will_need(from, bytes);
         }
-        let segments = shared.segments.read();
-        segments.last().is_some_and(|last| last.name().base <= from && last.is_recent(from, bytes))
     }
 
     /// Shows the record at `offset` to `visit` where it is stored; `None` if it is not there (yet).
@@ -177,12 +180,11 @@ impl Shared {
             let chunk = segment.read(from, readable_end, max_bytes)?;
             // Published, and in no segment: only a lost file can do that.
             let chunk = chunk.ok_or_else(|| self.lost(OffsetRange::new(from, until)))?;
-            Ok((segment, chunk))
+            Ok(chunk)
         });
-        let (segment, chunk) = found.map_err(|error| self.unless_trimmed(from, error))?;
-        let Chunk { bytes, file, position, next, .. } = chunk;
-        let source = Some(Source { segment, file, position });
-        Ok(Fetched { bytes, from, next, source, expanded_max })
+        let chunk = found.map_err(|error| self.unless_trimmed(from, error))?;
+        let Chunk { bytes, source, next, .. } = chunk;
+        Ok(Fetched { bytes, from, next, source: Some(source), expanded_max })
     }
 
     fn visit<T>(
@@ -253,9 +255,14 @@ impl Fetched {
     /// # Errors
     /// `Io` if the disk can't be read there.
     pub fn populate(&self) -> Result<()> {
-        let Some(Source { segment, file, position }) = &self.source else { return Ok(()) };
-        let populated = file.populate_for_reading(*position, position + self.bytes.len() as u64);
-        populated.map_err(|error| Error::io("read", &segment.path(), error))
+        self.source.as_ref().map_or(Ok(()), Source::populate)
+    }
+
+    /// What to read ahead, up to `bytes`, for who goes on behind these batches; `None` if somebody
+    /// has done that, or if it was never needed.
+    #[must_use]
+    pub fn ahead(&self, bytes: u64) -> Option<ReadAhead> {
+        self.source.as_ref()?.ahead(bytes)
     }
 
     /// The batches, markers left out, each with its body's checksum checked.
@@ -293,7 +300,7 @@ impl Fetched {
 
     fn corrupt_at(&self, into: u64, offsets: OffsetRange, fault: Fault) -> Error {
         let (path, position) = match &self.source {
-            Some(source) => (source.segment.path(), source.position + into),
+            Some(source) => (source.segment().path(), source.position() + into),
             None => (std::path::PathBuf::new(), into),
         };
         Error::Corrupt(Corruption { path, position, offsets, fault })

@@ -1,5 +1,6 @@
 //! Tests of a partition as a whole, on the simulated disk.
 
+mod large;
 mod unblocked;
 
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::{ManualClock, Timestamp};
-use crate::disk::{CrashMode, FaultyDisk};
+use crate::disk::{CrashMode, FaultyDisk, OsDisk};
 use crate::record::Record;
 use crate::segment::SealedMaps;
 
@@ -60,6 +61,21 @@ impl Bench {
     fn after(self, disk: FaultyDisk) -> Bench {
         Bench::on(disk, self.config.flush)
     }
+}
+
+/// A bench whose partition is in a real directory.
+fn on_disk(segment_max_bytes: u64) -> (tempfile::TempDir, Bench) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bench = Bench::on(FaultyDisk::default(), FlushPolicy::Sync);
+    bench.context.disk = Arc::new(OsDisk);
+    bench.config.segment_max_bytes = segment_max_bytes;
+    Partition::create(&bench.context, &dir.path().join("p"), id()).unwrap();
+    (dir, bench)
+}
+
+fn open_in(bench: &Bench, dir: &Path) -> Partition {
+    let config = bench.config.clone();
+    Partition::open(&bench.context, &dir.join("p"), id(), config, Access::ReadWrite).unwrap()
 }
 
 fn append(partition: &Partition, values: std::ops::Range<u64>) {

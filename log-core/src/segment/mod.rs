@@ -30,11 +30,14 @@ pub use header::{
 };
 pub use index::{Place, SegmentIndex, Times};
 pub use maps::SealedMaps;
-pub use read::Chunk;
+pub use read::{Chunk, ReadAhead, Source};
 pub use scan::{BadSpot, Found, SegmentScan, seed_at};
 
 /// How much is read into memory at once before it is parsed.
 const POPULATE_BYTES: u64 = 256 * 1024;
+
+/// What was appended last, up to this many bytes, is taken to be in memory.
+const RECENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Bodies from this length on are verified once: at most one of them begins in that many bytes.
 const VERIFIED_BYTES: u64 = 4096;
@@ -86,6 +89,8 @@ struct Mapped {
     cold_below: u64,
     /// A bit for each `POPULATE_BYTES`.
     populated: Bits,
+    /// Where the last `ReadAhead` ends that was handed out.
+    ahead_end: AtomicU64,
     /// A bit for each `VERIFIED_BYTES` in which a batch begins whose body was found sound. What is
     /// published never changes, so once is enough while it stays mapped. Made when first needed.
     verified: OnceLock<Bits>,
@@ -272,18 +277,30 @@ impl Segment {
         Ok(mapped)
     }
 
-    /// Whether reads from `from` on stay within the last `bytes` that this process has appended:
-    /// they are in memory then. It only looks at what is in memory itself.
+    /// Whether a read of `bytes` from `from` on is likely to wait for no disk. It only looks at what
+    /// is in memory itself.
     #[must_use]
-    pub fn is_recent(&self, from: Offset, bytes: u64) -> bool {
-        let position = match self.index.read().as_ref() {
-            Some(index) if self.end().is_none() => index.seek(from).position,
-            _ => return false,
+    pub fn is_in_memory(&self, from: Offset, bytes: u64) -> bool {
+        let Some(position) = self.index.read().as_ref().map(|index| index.seek(from).position)
+        else {
+            return false;
         };
         self.map.read().as_ref().is_some_and(|mapped| {
-            let oldest = mapped.file.published().saturating_sub(bytes);
-            position >= oldest.max(mapped.cold_below)
+            let published = mapped.file.published();
+            let recent = published.saturating_sub(RECENT_BYTES).max(mapped.cold_below);
+            let end = position.saturating_add(bytes.max(POPULATE_BYTES)).min(published);
+            position >= recent || mapped.file.is_resident(position, end)
         })
+    }
+
+    /// Has the kernel begin to read `bytes` from `from` on from the disk, if it is known where that
+    /// is.
+    pub fn will_need(self: &Arc<Segment>, from: Offset, bytes: u64) {
+        let place = self.with_index(|index| index.seek(from));
+        if let (Ok(place), Ok(mapped)) = (place, self.mapped()) {
+            let end = place.position.saturating_add(bytes).min(mapped.file.published());
+            mapped.file.will_need(place.position, end);
+        }
     }
 
     fn readable_header(&self) -> Result<&SegmentHeader> {
@@ -301,7 +318,8 @@ impl Segment {
 impl Mapped {
     fn new(file: Arc<MappedFile>, cold_below: u64) -> Mapped {
         let populated = Bits::new(file.len().div_ceil(POPULATE_BYTES));
-        Mapped { file, cold_below, populated, verified: OnceLock::new() }
+        let (ahead_end, verified) = (AtomicU64::new(0), OnceLock::new());
+        Mapped { file, cold_below, populated, ahead_end, verified }
     }
 
     /// Checks the body of the batch at `position`, the first time that it is asked of a large one.
@@ -316,6 +334,20 @@ impl Mapped {
             verified.set(bit);
         }
         Ok(())
+    }
+
+    /// What to read ahead for who has read up to `position`: half of `bytes` at a time, once.
+    fn ahead(&self, position: u64, bytes: u64) -> Option<(u64, u64)> {
+        let limit = self.cold_below.min(self.file.published());
+        let taken = self.ahead_end.load(Ordering::Relaxed);
+        let start = taken.max(position);
+        let end = position.saturating_add(bytes).min(limit);
+        if start >= end || (end < limit && end - start < bytes / 2) {
+            return None;
+        }
+        let order = Ordering::Relaxed;
+        // Somebody else has just taken it, if not we.
+        self.ahead_end.compare_exchange(taken, end, order, order).ok().map(|_| (start, end))
     }
 
     /// Reads `[start, end)` into memory, the first time.

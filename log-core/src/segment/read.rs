@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::scan::{Found, SegmentScan, seed_at};
 use super::{Mapped, POPULATE_BYTES, Place, Segment};
 use crate::clock::Timestamp;
-use crate::disk::{FileMode, MappedFile};
-use crate::error::{Fault, Result};
+use crate::disk::FileMode;
+use crate::error::{Error, Fault, Result};
 use crate::offset::{Offset, OffsetRange};
 use crate::record::{BATCH_HEADER_BYTES, BatchHeader, BatchView, RecordView, check_header};
 
@@ -17,14 +17,65 @@ use crate::record::{BATCH_HEADER_BYTES, BatchHeader, BatchView, RecordView, chec
 pub struct Chunk {
     /// Their bytes, which share the map.
     pub bytes: Bytes,
-    /// The map.
-    pub file: Arc<MappedFile>,
-    /// Where in the file the first begins.
-    pub position: u64,
+    /// Where they come from.
+    pub source: Source,
     /// The base offset of the first.
     pub base: Offset,
     /// The offset after the last.
     pub next: Offset,
+}
+
+/// Where batches come from: a segment's map.
+#[derive(Debug, Clone)]
+pub struct Source {
+    segment: Arc<Segment>,
+    mapped: Arc<Mapped>,
+    position: u64,
+    end: u64,
+}
+
+/// A part of a segment that is worth reading into memory before somebody asks for it.
+#[derive(Debug)]
+pub struct ReadAhead(Source);
+
+impl Source {
+    /// The segment.
+    #[must_use]
+    pub fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+
+    /// Where in the file the first batch begins.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Reads the bytes into memory, whether they were there before or not.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn populate(&self) -> Result<()> {
+        let populated = self.mapped.file.populate_for_reading(self.position, self.end);
+        populated.map_err(|error| Error::io("read", &self.segment.path(), error))
+    }
+
+    /// What to read ahead of a reader who goes on behind these batches, up to `bytes`; `None` if
+    /// that was done, or was never needed.
+    #[must_use]
+    pub fn ahead(&self, bytes: u64) -> Option<ReadAhead> {
+        let (position, end) = self.mapped.ahead(self.end, bytes)?;
+        Some(ReadAhead(Source { position, end, ..self.clone() }))
+    }
+}
+
+impl ReadAhead {
+    /// Reads it, and waits for the disk. What can't be read is told to who asks for it.
+    pub fn read(self) {
+        let ReadAhead(Source { segment, mapped, position, end }) = self;
+        mapped.file.will_need(position, end);
+        let _ = mapped.populate(position, end, &segment);
+    }
 }
 
 impl Segment {
@@ -62,8 +113,12 @@ impl Segment {
         walk.populate(end)?;
         Ok(Some(Chunk {
             bytes: mapped.file.share(first.position, end),
-            file: Arc::clone(&mapped.file),
-            position: first.position,
+            source: Source {
+                segment: Arc::clone(self),
+                mapped: Arc::clone(&mapped),
+                position: first.position,
+                end,
+            },
             base: first.header.base_offset,
             next,
         }))

@@ -1,7 +1,7 @@
-//! What a thread that must not block may do: append where all is ready, read what is recent.
+//! What a thread that must not block may do: append where all is ready, read what is in memory.
 
 use super::*;
-use crate::disk::{Call, OsDisk};
+use crate::disk::{Call, FileMode};
 use crate::record::{BatchBuilder, Codec};
 
 fn batch(value: &[u8]) -> Vec<u8> {
@@ -103,29 +103,56 @@ fn a_window_that_is_full_is_for_those_who_wait() {
 }
 
 #[test]
-fn recent_is_what_this_process_has_just_appended() {
+fn a_segment_that_nobody_has_looked_at_yet_is_not_in_memory() {
     let bench = Bench::new(FlushPolicy::Os);
     let partition = bench.open();
-    let ends = |partition: &Partition| partition.ends().end;
-    while ends(&partition) < 100 {
-        partition.append(&[Record::new(&[0; 400])]).unwrap();
-    }
-    assert_eq!(partition.segments().len(), 1);
-    assert!(partition.is_recent(0, 1 << 20) && partition.is_recent(100, 0));
-    assert!(partition.is_recent(95, 8_192) && !partition.is_recent(50, 8_192));
     while partition.segments().len() < 2 {
         partition.append(&[Record::new(&[0; 400])]).unwrap();
     }
-    let end = ends(&partition);
-    assert!(partition.is_recent(end - 1, 1 << 20) && !partition.is_recent(0, 1 << 20));
+    let end = partition.ends().end;
+    assert!(partition.is_in_memory(0, 8_192) && partition.is_in_memory(end - 1, 8_192));
+    assert!(partition.is_in_memory(end, 8_192), "there is nothing to wait for");
     partition.close().unwrap();
 
-    // After a clean stop the same segment goes on, but what it holds may be on disk alone.
     let partition = bench.open();
-    while ends(&partition) < end + 30 {
-        partition.append(&[Record::new(&[0; 400])]).unwrap();
+    assert!(!partition.is_in_memory(0, 8_192) && !partition.is_in_memory(end - 1, 8_192));
+    partition.append(&[Record::new(b"goes on with the last")]).unwrap();
+    assert!(!partition.is_in_memory(0, 8_192) && partition.is_in_memory(end - 1, 8_192));
+    partition.read(0, 8_192).unwrap();
+    assert!(partition.is_in_memory(0, 8_192));
+}
+
+#[test]
+fn what_only_the_disk_has_is_told_from_what_is_in_memory() {
+    const LEN: u64 = 40 << 20;
+    let (dir, bench) = on_disk(64 << 20);
+    let partition = open_in(&bench, dir.path());
+    for _ in 0..LEN >> 19 {
+        partition.append(&[Record::new(&[7; 1 << 19])]).unwrap();
     }
-    assert!(partition.is_recent(end + 29, 1 << 20) && !partition.is_recent(end - 1, 1 << 20));
+    let path = partition.segments()[0].path.clone();
+    partition.close().unwrap();
+    drop(partition);
+    let file = OsDisk.open(&path, FileMode::ReadWrite).unwrap();
+    file.sync().unwrap();
+    file.forget(0, LEN * 2);
+    let map = file.map_read_only(LEN).unwrap();
+    if map.is_resident(0, LEN) {
+        // A file system in memory.
+        return;
+    }
+
+    let partition = open_in(&bench, dir.path());
+    let fetched = partition.read(0, 4 << 20).unwrap();
+    assert!(partition.is_in_memory(0, 3 << 20));
+    // How far the kernel reads ahead by itself is its own affair.
+    let far = |len: u64| map.is_resident(36 << 20, (36 << 20) + len);
+    assert_eq!(partition.is_in_memory(73, 1 << 20), far(2 << 20));
+    fetched.ahead(LEN).unwrap().read();
+    assert!(far(2 << 20) && partition.is_in_memory(73, 1 << 20));
+    assert!(fetched.ahead(LEN).is_none(), "once is enough");
+    partition.will_need(16, LEN);
+    partition.will_need(1_000, LEN);
 }
 
 /// How many bytes of maps of files under `dir` are in this process's memory.
@@ -146,17 +173,8 @@ fn resident(dir: &Path) -> u64 {
 
 #[test]
 fn what_was_fetched_can_be_had_in_memory() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut bench = Bench::on(FaultyDisk::default(), FlushPolicy::Sync);
-    bench.context.disk = Arc::new(OsDisk);
-    bench.config.segment_max_bytes = 16 << 20;
-    let path = dir.path().join("p");
-    Partition::create(&bench.context, &path, id()).unwrap();
-    let open = || {
-        let config = bench.config.clone();
-        Partition::open(&bench.context, &path, id(), config, Access::ReadWrite).unwrap()
-    };
-    let partition = open();
+    let (dir, bench) = on_disk(16 << 20);
+    let partition = open_in(&bench, dir.path());
     for _ in 0..4 {
         partition.append(&[Record::new(&[7; 1 << 19])]).unwrap();
     }
