@@ -1,12 +1,17 @@
 //! Faults that other systems had around topics and committed offsets, named by their cases.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use log_core::clock::SystemClock;
 use log_core::disk::{CrashMode, Disk, FaultyDisk, FileMode};
-use log_core::store::{OffsetCommit, OpenMode, Topic};
+use log_core::store::{GroupOffsets, OffsetCommit, OpenMode, Topic};
 use log_core::{Error, FlushPolicy, Record, StartFrom};
 
-use crate::support::stores::{create_store as create, group, name, open_store as open, small};
+use crate::support::Random;
+use crate::support::stores::{
+    create_store as create, group, name, open_store as open, open_store_at as open_at, small,
+};
 
 fn fill(topic: &Topic, partition: u32, records: usize) {
     let partition = topic.partition(partition).expect("a partition");
@@ -208,6 +213,55 @@ fn d14_a_position_ahead_of_the_end_skips_nothing() {
         next = fetched.next;
     }
     assert_eq!(delivered, 10);
+}
+
+/// D12: what is in memory and what a fresh process finds are the same, whatever four clients did at
+/// once.
+#[test]
+fn d12_offsets_in_memory_are_those_that_are_read_back() {
+    for seed in 0..12 {
+        let disk = FaultyDisk::new();
+        // Leaders of a group commit linger, so time must pass.
+        let clock = Arc::new(SystemClock::new());
+        let store = open_at(&disk, OpenMode::CreateIfMissing, clock).unwrap();
+        for topic in ["s", "t"] {
+            let topic = store.create_topic(&name(topic), 3, small(FlushPolicy::Sync)).unwrap();
+            (0..3).for_each(|partition| fill(&topic, partition, 30));
+        }
+        for round in 0..4 {
+            std::thread::scope(|clients| {
+                for client in 0..4 {
+                    let offsets = store.group_offsets();
+                    let mut random = Random::new(seed * 1_000 + round * 10 + client);
+                    clients.spawn(move || (0..25).for_each(|_| change(&offsets, &mut random)));
+                }
+            });
+            let found = store.group_offsets().list_all().unwrap();
+            let again = open(&disk.kill(), OpenMode::MustExist).unwrap();
+            assert_eq!(again.group_offsets().list_all().unwrap(), found, "seed {seed}");
+        }
+    }
+}
+
+/// Does something to a group. Some of it is refused, as what others do comes between.
+fn change(offsets: &GroupOffsets, random: &mut Random) {
+    let group = group(random.pick(&["g", "h", "i"]));
+    let topic = name(random.pick(&["s", "t"]));
+    let (partition, offset) = (random.pick(&[0, 1, 2]), random.below(31));
+    let commit = OffsetCommit::new(&topic, partition, offset);
+    let outcome = match random.below(20) {
+        0 => offsets.delete_group(&group).map(drop),
+        1..4 => offsets.delete(&group, &topic, partition).map(drop),
+        4..7 => offsets.reset(&group, &[commit]),
+        7 => offsets.snapshot(),
+        8..12 => {
+            let other = OffsetCommit::new(&topic, (partition + 1) % 3, 30);
+            offsets.commit_all(&group, &[commit, other])
+        }
+        _ => offsets.commit(&group, &topic, partition, offset),
+    };
+    let refused = |error: &Error| matches!(error, Error::OffsetWentBack { .. });
+    assert!(outcome.as_ref().err().is_none_or(refused), "{outcome:?}");
 }
 
 /// J01: a marker of something begun that can't be completed. Tombstones whose directories are not

@@ -54,6 +54,11 @@ impl Coordinator {
             let topic = topics.entry(Arc::clone(&name)).or_insert_with(|| {
                 self.line(&name).filter(|found| found.id == line.topic_id).unwrap_or_else(known)
             });
+            if let Some(committed) = line.committed.clamped_from {
+                let (group, topic, partition) = (&line.group, &name, line.partition);
+                tracing::warn!(%group, %topic, partition, committed, goes_on_from = line.committed.offset,
+                    "the log has lost records that the group had read: it goes on where the log ended");
+            }
             if topic.id == line.topic_id {
                 entries.push(entry(line));
             }

@@ -224,7 +224,7 @@ async fn a_partition_is_drained_before_another_gets_it_and_starts_where_that_sto
 }
 
 #[tokio::test]
-async fn owners_keep_what_they_have_over_a_restart_and_void_grants_stay_void() {
+async fn d13_owners_keep_what_they_have_over_a_restart_and_void_grants_stay_void() {
     let dir = tempfile::tempdir().unwrap();
     let world = open(dir.path(), limits()).await;
     let id = world.topic("t", 2);

@@ -1,6 +1,7 @@
 //! What the tests of a served log share: producers that note what became of each send, and the log
 //! read back from its directory.
 
+mod cases;
 mod chaos;
 mod kill;
 mod network;
