@@ -159,11 +159,14 @@ impl MappedFile {
         self.advise(Advice::PopulateWrite, start, end)
     }
 
-    /// Reads `[start, end)` into memory; an error here would be a SIGBUS later.
+    /// Reads the published bytes `[start, end)` into memory; an error here would be a SIGBUS later.
     ///
     /// # Errors
     /// What the kernel says: the disk can't be read there, or the file is shorter.
     pub fn populate_for_reading(&self, start: u64, end: u64) -> io::Result<()> {
+        if self.map_resident(start, end) {
+            return Ok(());
+        }
         self.advise(Advice::PopulateRead, start, end)
     }
 
@@ -173,10 +176,27 @@ impl MappedFile {
         let _ = self.advise(Advice::WillNeed, start, end);
     }
 
-    /// Whether `[start, end)` is in the page cache: who reads it then waits for no disk, unless the
-    /// machine is so short of memory that it is dropped meanwhile.
+    /// Maps what the page cache has of the published bytes `[start, end)`, without a read from the
+    /// disk; whether that is all of them. Who reads them then waits for nothing, unless the machine
+    /// is so short of memory that a page is dropped meanwhile.
     #[must_use]
-    pub fn is_resident(&self, start: u64, end: u64) -> bool {
+    pub fn map_resident(&self, start: u64, end: u64) -> bool {
+        let end = end.min(self.published());
+        let mut window = start / FAULT_AROUND * FAULT_AROUND;
+        while window < end {
+            let first = window.max(start);
+            if self.is_resident(first, first + 1) {
+                // The kernel maps all that it has around it: a fifth of what populating costs.
+                std::hint::black_box(self.slice(first, first + 1)[0]);
+            }
+            window += FAULT_AROUND;
+        }
+        // What is mapped is soon looked through.
+        self.is_resident(start, end)
+    }
+
+    /// Whether the page cache has all of `[start, end)`, free of errors.
+    fn is_resident(&self, start: u64, end: u64) -> bool {
         let Some(map) = self.mapped() else { return true };
         let page = rustix::param::page_size();
         // What can be mapped has an address.
@@ -256,6 +276,8 @@ impl MappedFile {
 
 /// Advice needs page boundaries; 4 KiB divides every page size, and memmap2 rounds the rest.
 const PAGE: u64 = 4096;
+/// How much the kernel maps at a fault, if the page cache has it: its default.
+const FAULT_AROUND: u64 = 64 * 1024;
 
 impl fmt::Debug for MappedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -36,7 +36,8 @@ impl Partition {
     ///
     /// # Errors
     /// `OffsetOutOfRange` below `log_start` or past the end; `Corrupt` if what is there can't be
-    /// read: the range tells where to go on; `Io`.
+    /// read: the range tells where to go on; `Closed` at the end of a partition that is closed, as
+    /// nothing more will come; `Io`.
     pub fn read(&self, from: Offset, max_bytes: usize) -> Result<Fetched> {
         self.0.read(from, max_bytes).inspect_err(|error| self.0.count(error))
     }
@@ -173,6 +174,9 @@ impl Shared {
         }
         let expanded_max = self.expanded_max();
         if from >= readable_end {
+            if self.is_closed() {
+                return Err(Error::Closed { what: "partition" });
+            }
             let bytes = Bytes::new();
             return Ok(Fetched { bytes, from, next: from, source: None, expanded_max });
         }

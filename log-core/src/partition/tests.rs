@@ -268,6 +268,9 @@ fn who_waits_for_records_is_let_go_when_the_partition_closes() {
     let calls = call_when_readable(&partition, 1);
     assert_eq!(calls.load(Ordering::SeqCst), 1, "closed already");
     assert!(!partition.wait_readable(0, Duration::from_secs(600)));
+    // A long poll that asks again and again ends with this.
+    assert_eq!(partition.read(0, 1_024).unwrap().next, 1);
+    assert!(matches!(partition.read(1, 1_024), Err(Error::Closed { .. })));
 }
 
 #[test]

@@ -11,9 +11,10 @@ use super::error_code::Refusal;
 use super::offsets::{PositionV1, StartV1};
 use super::topics::DoneV1;
 use super::{Call, RequestKind};
+use crate::config::MEMBER_ID_LIMIT_BYTES;
 
 /// The longest member id, in bytes.
-pub const MEMBER_ID_MAX_BYTES: usize = 200;
+pub const MEMBER_ID_MAX_BYTES: usize = MEMBER_ID_LIMIT_BYTES;
 
 /// Who speaks for a group. Frozen.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -289,7 +289,7 @@ impl Segment {
             let published = mapped.file.published();
             let recent = published.saturating_sub(RECENT_BYTES).max(mapped.cold_below);
             let end = position.saturating_add(bytes.max(POPULATE_BYTES)).min(published);
-            position >= recent || mapped.file.is_resident(position, end)
+            position >= recent || mapped.file.map_resident(position, end)
         })
     }
 

@@ -73,7 +73,9 @@ impl ReadAhead {
     /// Reads it, and waits for the disk. What can't be read is told to who asks for it.
     pub fn read(self) {
         let ReadAhead(Source { segment, mapped, position, end }) = self;
-        mapped.file.will_need(position, end);
+        if !mapped.file.map_resident(position, end) {
+            mapped.file.will_need(position, end);
+        }
         let _ = mapped.populate(position, end, &segment);
     }
 }

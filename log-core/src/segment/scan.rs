@@ -1,4 +1,4 @@
-//! SegmentScan: the walk over a segment's bytes by pread, which tells batches from bad bytes.
+//! SegmentScan: the walk over a segment's bytes in the file, which tells batches from bad bytes.
 //!
 //! Recovery, check and the rebuilding of indexes use it. It reads; it never changes a thing.
 

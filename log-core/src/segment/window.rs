@@ -72,6 +72,7 @@ impl Window {
         }
         let end = end.min(self.filled);
         if let Some(map) = &self.map {
+            let end = end.min(map.len());
             return Ok(map.slice(position.min(end), end));
         }
         let at = |position: u64| usize::try_from(position - self.start).expect("in the window");

@@ -137,7 +137,7 @@ fn what_only_the_disk_has_is_told_from_what_is_in_memory() {
     file.sync().unwrap();
     file.forget(0, LEN * 2);
     let map = file.map_read_only(LEN).unwrap();
-    if map.is_resident(0, LEN) {
+    if map.map_resident(0, LEN) {
         // A file system in memory.
         return;
     }
@@ -146,7 +146,7 @@ fn what_only_the_disk_has_is_told_from_what_is_in_memory() {
     let fetched = partition.read(0, 4 << 20).unwrap();
     assert!(partition.is_in_memory(0, 3 << 20));
     // How far the kernel reads ahead by itself is its own affair.
-    let far = |len: u64| map.is_resident(36 << 20, (36 << 20) + len);
+    let far = |len: u64| map.map_resident(36 << 20, (36 << 20) + len);
     assert_eq!(partition.is_in_memory(73, 1 << 20), far(2 << 20));
     fetched.ahead(LEN).unwrap().read();
     assert!(far(2 << 20) && partition.is_in_memory(73, 1 << 20));
