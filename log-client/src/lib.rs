@@ -62,6 +62,45 @@
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Reading
+//!
+//! A [`Consumer`] is a member of a group, which shares the partitions of its topics; or reads
+//! partitions of its own; or all that is appended from now on. What it has handed over is done once
+//! it is asked for more, and committed then, each second: at least once. Marks in any order, and at
+//! most once, are [`CommitMode`]s. Its page has examples of each.
+//!
+//! ```
+//! # use log_client::{Client, Record};
+//! # use log_core::{StartFrom, TopicConfig};
+//! # let dir = tempfile::tempdir()?;
+//! # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! # let client = Client::connect(server.address().to_string()).await?;
+//! # client.admin().create_topic("orders", 4, &TopicConfig::default()).await?;
+//! # client.producer().build()?.send_and_wait("orders", &Record::new(b"placed")).await?;
+//! let builder = client.consumer().group("billing").topics(["orders"]).start(StartFrom::Earliest);
+//! let mut consumer = builder.build().await?;
+//! let stop = consumer.handle();
+//! while let Some(record) = consumer.next().await? {
+//!     println!("{}/{}: {:?}", record.partition, record.offset, record.value);
+//!     stop.stop(); // Enough; from anywhere, as where a signal is waited for.
+//! }
+//! // Commits, and gives the partitions back. An error tells that the last may not be committed.
+//! consumer.close().await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What happens beside that is told by [`ConsumerHandle::next_event`]: which partitions are assigned
+//! and revoked, what was skipped, and [`ConsumerEvent::CommitFailed`].
+//!
+//! # Looking after it
+//!
+//! An [`Admin`] makes, alters and removes topics, tells where partitions begin and end, how far groups
+//! are, and sends them elsewhere. Its page has examples.
 
 mod admin;
 mod backoff;
