@@ -47,6 +47,77 @@ impl TryFrom<TopicV1> for TopicDescription {
 }
 
 /// What is to be changed or looked at on a server. Clones share its connection.
+///
+/// # Examples
+///
+/// Topics, from their making to their end:
+///
+/// ```
+/// use log_client::{Client, Record};
+/// use log_core::{FlushPolicy, StartFrom, TopicConfig};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let client = Client::connect(server.address().to_string()).await?;
+/// let admin = client.admin();
+/// admin.create_topic("orders", 2, &TopicConfig::default()).await?;
+/// let relaxed = TopicConfig { flush: FlushPolicy::Os, ..TopicConfig::default() };
+/// admin.alter_topic("orders", &relaxed).await?;
+/// let topic = admin.add_partitions("orders", 3).await?;
+/// assert_eq!((topic.partitions.len(), topic.config), (3, relaxed));
+/// # let producer = client.producer().build()?;
+/// # let records = [Record::new(b"1"), Record::new(b"2"), Record::new(b"3")];
+/// # producer.send_batch("orders", Some(2), &records).await?.await?;
+///
+/// // What is below an offset goes; where reading may begin is told.
+/// let ends = admin.trim_partition("orders", 2, 2).await?;
+/// assert_eq!((ends.log_start, ends.end), (2, 3));
+/// let first = admin.resolve_offset("orders", 2, StartFrom::Earliest).await?;
+/// assert_eq!(first.offset, 2);
+///
+/// admin.delete_topic("orders").await?;
+/// assert!(admin.list_topics(false).await?.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Groups: how far they are, and how they are sent back. A dry run tells what would be done:
+///
+/// ```
+/// use log_client::{Client, Record, ResetRun};
+/// use log_core::{StartFrom, TopicConfig};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let client = Client::connect(server.address().to_string()).await?;
+/// # let admin = client.admin();
+/// # admin.create_topic("orders", 1, &TopicConfig::default()).await?;
+/// # let producer = client.producer().build()?;
+/// # let records = [Record::new(b"1"), Record::new(b"2"), Record::new(b"3")];
+/// # producer.send_batch("orders", Some(0), &records).await?.await?;
+/// admin.commit_offset("billing", "orders", 0, 2).await?;
+/// let group = admin.describe_group("billing").await?;
+/// let line = &group.partitions[0];
+/// assert_eq!(line.committed.as_ref().map(|at| line.end - at.offset), Some(1), "its lag");
+///
+/// let to = StartFrom::Earliest;
+/// let plan = admin.reset_offsets("billing", "orders", &[], to, ResetRun::Dry).await?;
+/// assert_eq!((plan[0].from, plan[0].to.clone()?), (Some(2), 0));
+/// admin.reset_offsets("billing", "orders", &[], to, ResetRun::Applied).await?;
+/// let committed = admin.committed_offsets("billing", None).await?;
+/// assert_eq!(committed[0].position.offset, 0);
+///
+/// admin.delete_group("billing").await?;
+/// assert!(admin.list_groups().await?.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Admin {
     link: Arc<Link>,

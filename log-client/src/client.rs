@@ -9,6 +9,63 @@ use crate::link::Link;
 use crate::producer::ProducerBuilder;
 
 /// A client of one server. Clones share it.
+///
+/// # Examples
+///
+/// How the server is reached, and how long that is tried, is in a [`ClientConfig`]; what the client
+/// makes has it, too:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use log_client::{Client, ClientConfig};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let address = server.address().to_string();
+/// let config = ClientConfig {
+///     client_id: "billing".to_owned(),
+///     request_timeout: Duration::from_secs(5),
+///     ..ClientConfig::at(address)
+/// };
+/// let client = Client::with(config).await?;
+/// assert!(client.boot_id().is_some());
+///
+/// // Each has a connection of its own, but the admin, which uses the client's.
+/// let admin = client.admin();
+/// let producer = client.producer().linger(Duration::from_millis(2)).build()?;
+/// assert!(admin.list_topics(false).await?.is_empty());
+/// # producer.close().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A server that can't be reached is told after `request_timeout`; a wrong setting at once:
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// use std::time::Duration;
+///
+/// use log_client::{Client, ClientConfig, Error};
+///
+/// // Nobody listens there.
+/// let nobody = ClientConfig {
+///     request_timeout: Duration::from_millis(50),
+///     ..ClientConfig::at("127.0.0.1:1")
+/// };
+/// let failed = Client::with(nobody.clone()).await.unwrap_err();
+/// assert!(failed.is_retriable(), "{failed}");
+///
+/// let endless = ClientConfig { keepalive: Duration::MAX, ..nobody };
+/// let refused = Client::with(endless).await.unwrap_err();
+/// assert!(matches!(refused, Error::InvalidArgument { .. }));
+/// # });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Client {
     config: Arc<ClientConfig>,

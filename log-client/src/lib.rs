@@ -65,10 +65,10 @@
 //!
 //! # Reading
 //!
-//! The members of a group share the partitions of their topics. One that joins waits until another
-//! has released what it gets, and starts where that one has ended; what a member that dies had in
-//! hand is read again by the next. What `next` has handed over is done when `next` is called again,
-//! and is committed every now and then: at least once, each record in its partition's order.
+//! A [`Consumer`] is a member of a group, which shares the partitions of its topics; or reads
+//! partitions of its own; or all that is appended from now on. What it has handed over is done once
+//! it is asked for more, and committed then, each second: at least once. Marks in any order, and at
+//! most once, are [`CommitMode`]s. Its page has examples of each.
 //!
 //! ```
 //! # use log_client::{Client, Record};
@@ -78,59 +78,29 @@
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! # runtime.block_on(async {
 //! # let client = Client::connect(server.address().to_string()).await?;
-//! # client.admin().create_topic("orders", 1, &TopicConfig::default()).await?;
-//! # let producer = client.producer().build()?;
-//! # for value in ["placed", "paid", "sent"] {
-//! #     producer.send_and_wait("orders", &Record::new(value.as_bytes())).await?;
-//! # }
-//! let group = client.consumer().group("billing").topics(["orders"]).start(StartFrom::Earliest);
-//! let mut consumer = group.build().await?;
-//! let first = consumer.next().await?.ok_or("it was stopped")?;
-//! assert_eq!((first.offset, first.value.as_deref()), (0, Some(b"placed".as_slice())));
-//! consumer.next().await?;
-//! // Commits what is done, and gives the partitions back: the next member starts behind it.
+//! # client.admin().create_topic("orders", 4, &TopicConfig::default()).await?;
+//! # client.producer().build()?.send_and_wait("orders", &Record::new(b"placed")).await?;
+//! let builder = client.consumer().group("billing").topics(["orders"]).start(StartFrom::Earliest);
+//! let mut consumer = builder.build().await?;
+//! let stop = consumer.handle();
+//! while let Some(record) = consumer.next().await? {
+//!     println!("{}/{}: {:?}", record.partition, record.offset, record.value);
+//!     stop.stop(); // Enough; from anywhere, as where a signal is waited for.
+//! }
+//! // Commits, and gives the partitions back. An error tells that the last may not be committed.
 //! consumer.close().await?;
-//! assert_eq!(client.admin().committed_offsets("billing", None).await?[0].position.offset, 2);
-//!
-//! // Alone, from any place, as an audit does it.
-//! let mut audit = client.consumer().assign([("orders", 0, StartFrom::Offset(1))]).build().await?;
-//! assert_eq!(audit.next().await?.ok_or("it was stopped")?.offset, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`ConsumerHandle`] pauses, seeks, marks records as done out of order, and tells of
-//! [`ConsumerEvent`]s: which partitions came, which have to be given back by when, which are lost.
+//! What happens beside that is told by [`ConsumerHandle::next_event`]: which partitions are assigned
+//! and revoked, what was skipped, and [`ConsumerEvent::CommitFailed`].
 //!
 //! # Looking after it
 //!
-//! ```
-//! # use log_client::{Client, Record, ResetRun};
-//! # use log_core::{StartFrom, TopicConfig};
-//! # let dir = tempfile::tempdir()?;
-//! # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
-//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-//! # runtime.block_on(async {
-//! # let client = Client::connect(server.address().to_string()).await?;
-//! let admin = client.admin();
-//! admin.create_topic("orders", 2, &TopicConfig::default()).await?;
-//! admin.add_partitions("orders", 4).await?;
-//! assert_eq!(admin.describe_topic("orders").await?.partitions.len(), 4);
-//! # let producer = client.producer().build()?;
-//! # producer.send_to("orders", 0, &Record::new(b"placed")).await?.await?;
-//! admin.commit_offset("billing", "orders", 0, 1).await?;
-//! // A dry run tells what would be done; the same call without it does it.
-//! let (to, run) = (StartFrom::Earliest, ResetRun::Dry);
-//! let would = admin.reset_offsets("billing", "orders", &[0], to, run).await?;
-//! assert_eq!((would[0].from, &would[0].to), (Some(1), &Ok(0)));
-//! admin.trim_partition("orders", 0, 1).await?;
-//! admin.delete_group("billing").await?;
-//! admin.delete_topic("orders").await?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! # })?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! An [`Admin`] makes, alters and removes topics, tells where partitions begin and end, how far groups
+//! are, and sends them elsewhere. Its page has examples.
 
 mod admin;
 mod backoff;

@@ -60,6 +60,143 @@ use state::{Next, Shared};
 
 /// Reads records. What a [`ConsumerHandle`] does, it does as well. Dropped without `close`, its
 /// connections close, and nothing more is committed.
+///
+/// # Examples
+///
+/// A member of a group shares the topics' partitions with the others. What was handed over is done
+/// once more is asked for, and is committed every second and at the end:
+///
+/// ```
+/// use log_client::{Client, Record};
+/// use log_core::{StartFrom, TopicConfig};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let client = Client::connect(server.address().to_string()).await?;
+/// # client.admin().create_topic("orders", 4, &TopicConfig::default()).await?;
+/// # let producer = client.producer().build()?;
+/// # for key in [b"a", b"b", b"c"] {
+/// #     producer.send_and_wait("orders", &Record::new(b"placed").with_key(key)).await?;
+/// # }
+/// let builder = client.consumer().group("billing").topics(["orders"]).start(StartFrom::Earliest);
+/// let mut consumer = builder.build().await?;
+/// let stop = consumer.handle();
+/// let mut seen = 0;
+/// while let Some(record) = consumer.next().await? {
+///     assert_eq!(record.value.as_deref(), Some(&b"placed"[..]));
+///     seen += 1;
+///     if seen == 3 {
+///         // From anywhere, as where a signal is waited for: `next` returns none then.
+///         stop.stop();
+///     }
+/// }
+/// consumer.close().await?;
+/// let committed = client.admin().committed_offsets("billing", Some("orders")).await?;
+/// assert_eq!(committed.iter().map(|line| line.position.offset).sum::<u64>(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Where records are worked on side by side, each is marked when it is done, in any order. What is
+/// marked ahead of one that is not is remembered by the commit, and not handed over again:
+///
+/// ```
+/// use log_client::{Client, CommitMode, Record};
+/// use log_core::{StartFrom, TopicConfig};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let client = Client::connect(server.address().to_string()).await?;
+/// # client.admin().create_topic("thumbnails", 1, &TopicConfig::default()).await?;
+/// # let producer = client.producer().build()?;
+/// # for name in [b"a", b"b", b"c"] {
+/// #     producer.send_and_wait("thumbnails", &Record::new(name)).await?;
+/// # }
+/// let reader = || {
+///     let builder = client.consumer().group("painters").topics(["thumbnails"]);
+///     builder.start(StartFrom::Earliest).commit(CommitMode::Manual)
+/// };
+/// let mut consumer = reader().build().await?;
+/// let first = consumer.next().await?.ok_or("stopped")?;
+/// let second = consumer.next().await?.ok_or("stopped")?;
+/// assert!(consumer.done(&second));
+/// consumer.commit().await?;
+/// consumer.close().await?;
+///
+/// // The first was not done: it comes again, and the second does not.
+/// let mut consumer = reader().build().await?;
+/// let again = consumer.next().await?.ok_or("stopped")?;
+/// assert_eq!(again.offset, first.offset);
+/// assert_eq!(consumer.next().await?.ok_or("stopped")?.offset, second.offset + 1);
+/// consumer.close().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Partitions of one's own, from where one likes, a run of records at a time, which is the fast
+/// way; and elsewhere with `seek`:
+///
+/// ```
+/// use log_client::{Client, Record};
+/// use log_core::{StartFrom, TopicConfig};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let client = Client::connect(server.address().to_string()).await?;
+/// # client.admin().create_topic("readings", 2, &TopicConfig::default()).await?;
+/// # let producer = client.producer().build()?;
+/// # let readings = [Record::new(b"17"), Record::new(b"18"), Record::new(b"19")];
+/// # producer.send_batch("readings", Some(1), &readings).await?.await?;
+/// let from = ("readings", 1, StartFrom::Offset(1));
+/// let mut consumer = client.consumer().assign([from]).build().await?;
+/// let run = consumer.next_batch().await?.ok_or("stopped")?;
+/// let mut values = Vec::new();
+/// for record in &run {
+///     values.push(record?.value.map(<[u8]>::to_vec));
+/// }
+/// assert_eq!(values, [Some(b"18".to_vec()), Some(b"19".to_vec())]);
+///
+/// consumer.seek("readings", 1, StartFrom::Earliest).await?;
+/// assert_eq!(consumer.next().await?.ok_or("stopped")?.offset, 0);
+/// consumer.close().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// What happens to its partitions is told to whoever wants to know: which were assigned, revoked,
+/// lost, what was skipped, that a commit has failed.
+///
+/// ```
+/// use log_client::{Client, ConsumerEvent};
+/// use log_core::TopicConfig;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let client = Client::connect(server.address().to_string()).await?;
+/// # client.admin().create_topic("orders", 1, &TopicConfig::default()).await?;
+/// let consumer = client.consumer().group("billing").topics(["orders"]).build().await?;
+/// match consumer.next_event().await {
+///     Some(ConsumerEvent::Assigned { of, position }) => {
+///         assert_eq!((of.topic.as_ref(), of.partition, position), ("orders", 0, 0));
+///     }
+///     other => return Err(format!("{other:?}").into()),
+/// }
+/// consumer.close().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Consumer {
     handle: ConsumerHandle,

@@ -29,6 +29,75 @@ pub use outcome::{Appended, Delivery};
 ///
 /// Records of a partition are appended in the order in which they were sent, each of them once,
 /// over retries, reconnects and restarts of the server.
+///
+/// # Examples
+///
+/// Sending waits for room in the buffer alone; a [`Delivery`] tells the outcome, and need not be
+/// waited for one by one:
+///
+/// ```
+/// use log_client::{Client, Record};
+/// use log_core::{Codec, TopicConfig};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let client = Client::connect(server.address().to_string()).await?;
+/// # client.admin().create_topic("visits", 4, &TopicConfig::default()).await?;
+/// let producer = client.producer().codec(Codec::Lz4).build()?;
+/// for visit in 0..1_000_u32 {
+///     let (page, time) = (format!("page-{}", visit % 7), visit.to_be_bytes());
+///     let record = Record::new(&time).with_key(page.as_bytes());
+///     drop(producer.send("visits", &record).await?);
+/// }
+/// // All that was sent has its outcome then; the first that failed is the error.
+/// producer.flush().await?;
+/// # let ends = client.admin().describe_topic("visits").await?.partitions;
+/// # assert_eq!(ends.into_iter().map(|ends| ends.unwrap().end).sum::<u64>(), 1_000);
+///
+/// // One after the other in one partition: all of them, or none.
+/// let entries = [Record::new(b"entered"), Record::new(b"left")];
+/// let both = producer.send_batch("visits", Some(2), &entries).await?.await?;
+/// assert_eq!(both.partition, 2);
+/// producer.close().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// An append that holds only if nobody else has written since is tried again from what was read:
+///
+/// ```
+/// use log_client::{Client, Record};
+/// use log_core::{TopicConfig, protocol::ErrorCode};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let server = log_server::Server::bind(log_server::ServerConfig::local(dir.path()))?;
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// # let client = Client::connect(server.address().to_string()).await?;
+/// # client.admin().create_topic("account", 1, &TopicConfig::default()).await?;
+/// # let producer = client.producer().build()?;
+/// # producer.append_at("account", 0, &[Record::new(b"opened")], 0).await?;
+/// let withdrawn = [Record::new(b"withdrawn: 20")];
+/// let mut end = 0;
+/// loop {
+///     match producer.append_at("account", 0, &withdrawn, end).await {
+///         Ok(_) => break,
+///         Err(error) if error.code() == Some(ErrorCode::EndConflict) => {
+///             // Read from `end` on, decide again whether there is enough for it.
+///             end = client.admin().describe_topic("account").await?.partitions[0].clone()?.end;
+///         }
+///         // `OutcomeUnknown` is among them: look whether it is there.
+///         Err(error) => return Err(error.into()),
+///     }
+/// }
+/// assert_eq!(end, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Producer(Arc<Handle>);
 
@@ -119,7 +188,8 @@ impl Producer {
     /// Sends all that was gathered, and waits until everything sent before has its outcome.
     ///
     /// # Errors
-    /// The first of what its deliveries are told as an error.
+    /// The first of what its deliveries are told as an error: `OutcomeUnknown` among them, for what
+    /// was sent and not answered in time.
     pub async fn flush(&self) -> Result<()> {
         let mut first = Ok(());
         for outcome in self.0.sender.flush() {
